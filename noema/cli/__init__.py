@@ -1,0 +1,1 @@
+"""The two commands: noema runs the daemon, noemactl talks to it."""

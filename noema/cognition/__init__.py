@@ -1,0 +1,1 @@
+"""The mind: observe, propose, attend, commit, act."""

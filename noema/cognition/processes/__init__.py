@@ -1,0 +1,1 @@
+"""The faculties that propose thoughts without a model."""

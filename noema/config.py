@@ -1,0 +1,207 @@
+"""Settings: the sole reader of the environment.
+
+Each setting is a variable (`NOEMA_PORT`) and a key of `noema.toml` (`port`); the environment wins.
+An unknown or malformed one stops the start with one line that says which and why.
+"""
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from noema.core.errors import ConfigError
+
+Env = Literal["production", "development"]
+
+# Variables that other parts of Noema's promise reserve; they are read when those parts exist, and
+# must not be refused as unknown meanwhile.
+_RESERVED: Final = frozenset(
+    {
+        "NOEMA_SECRET_KEY",
+        "NOEMA_COLD_KEK",
+        "NOEMA_SIGNING_KEY",
+        "NOEMA_KNOWLEDGE_DIR",
+        "NOEMA_BOOTSTRAP_ADMIN",
+        "NOEMA_TRUSTED_PROXIES",
+        "NOEMA_URL",
+        "NOEMA_TOKEN",
+    }
+)
+_VARIABLES: Final = {
+    "database_url": "DATABASE_URL",
+    "owner_database_url": "NOEMA_OWNER_DATABASE_URL",
+    "data_dir": "NOEMA_DATA_DIR",
+    "host": "NOEMA_HOST",
+    "port": "NOEMA_PORT",
+    "env": "NOEMA_ENV",
+    "public_url": "NOEMA_PUBLIC_URL",
+    "log_level": "NOEMA_LOG_LEVEL",
+    "log_format": "NOEMA_LOG_FORMAT",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything a daemon is told from outside, checked."""
+
+    data_dir: Path
+    database_url: str | None = field(default=None, repr=False)
+    owner_database_url: str | None = field(default=None, repr=False)
+    host: str = "127.0.0.1"
+    port: int = 8420
+    env: Env = "production"
+    public_url: str | None = None
+    log_level: str = "info"
+    log_format: Literal["text", "json"] = "text"
+
+    @property
+    def embedded(self) -> bool:
+        """Whether Noema brings its own PostgreSQL."""
+        return self.database_url is None
+
+    @property
+    def base_url(self) -> str:
+        """Where a browser finds this daemon."""
+        if self.public_url is not None:
+            return self.public_url
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def secure(self) -> bool:
+        """Whether people reach Noema over TLS, so that cookies may insist on it."""
+        return self.base_url.startswith("https://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What `noemactl` is told from outside."""
+
+    url: str | None
+    token: str | None = field(repr=False)
+    config_dir: Path
+
+
+def load(environ: Mapping[str, str] | None = None, *, file: Path | None = None) -> Settings:
+    """Read the environment and `noema.toml`; raise ConfigError with one line that names the fault.
+
+    `file` defaults to `noema.toml` in the working directory, used where it exists.
+    """
+    environ = os.environ if environ is None else environ
+    values = _read_file(Path("noema.toml") if file is None else file, required=file is not None)
+    known = set(_VARIABLES.values()) | _RESERVED
+    for name in sorted(environ):
+        if name.startswith("NOEMA_") and name not in known:
+            raise ConfigError(f"Unknown setting {name}. Known ones: {', '.join(sorted(known))}.")
+    for key, variable in _VARIABLES.items():
+        if environ.get(variable):
+            values[key] = environ[variable]
+    return _checked(values, environ)
+
+
+def load_client(environ: Mapping[str, str] | None = None) -> ClientSettings:
+    """Read what `noemactl` needs: where the daemon is, and the token, if given."""
+    environ = os.environ if environ is None else environ
+    base = environ.get("XDG_CONFIG_HOME") or str(_home(environ) / ".config")
+    return ClientSettings(
+        url=environ.get("NOEMA_URL") or None,
+        token=environ.get("NOEMA_TOKEN") or None,
+        config_dir=Path(base) / "noema",
+    )
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    return Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+
+
+def _read_file(path: Path, *, required: bool) -> dict[str, str]:
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if required:
+            raise ConfigError(f"No settings file {path}.") from None
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise ConfigError(f"Cannot read settings file {path}: {exc}.") from exc
+    values: dict[str, str] = {}
+    for key, value in raw.items():
+        if key not in _VARIABLES:
+            raise ConfigError(
+                f"Unknown setting {key!r} in {path}. Known ones: {', '.join(sorted(_VARIABLES))}."
+            )
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise ConfigError(f"Setting {key!r} in {path} must be a string or a whole number.")
+        values[key] = str(value)
+    return values
+
+
+def _checked(values: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
+    env = values.get("env", "production")
+    if env not in ("production", "development"):
+        raise ConfigError(f"NOEMA_ENV is {env!r}; use production or development.")
+    level = values.get("log_level", "info").lower()
+    if level not in ("debug", "info", "warning", "error"):
+        raise ConfigError(f"NOEMA_LOG_LEVEL is {level!r}; use debug, info, warning or error.")
+    log_format = values.get("log_format", "text")
+    if log_format not in ("text", "json"):
+        raise ConfigError(f"NOEMA_LOG_FORMAT is {log_format!r}; use text or json.")
+    host = values.get("host", "127.0.0.1")
+    public_url = values.get("public_url")
+    if public_url is not None:
+        public_url = _url("NOEMA_PUBLIC_URL", public_url, ("http", "https")).rstrip("/")
+    if env == "production" and not _is_loopback(host) and not (public_url or "").startswith("https"):
+        raise ConfigError(
+            f"NOEMA_HOST is {host}, which others can reach, and Noema itself speaks plain http. "
+            "Put TLS in front and set NOEMA_PUBLIC_URL=https://…, or listen on 127.0.0.1."
+        )
+    database_url = values.get("database_url")
+    owner_url = values.get("owner_database_url")
+    for name, url in (("DATABASE_URL", database_url), ("NOEMA_OWNER_DATABASE_URL", owner_url)):
+        if url is not None:
+            _url(name, url, ("postgresql", "postgres"), secret=True)
+    if owner_url is not None and database_url is None:
+        raise ConfigError("NOEMA_OWNER_DATABASE_URL is set without DATABASE_URL; set both or none.")
+    data_dir = values.get("data_dir") or str(_home(environ) / ".local/share/noema")
+    return Settings(
+        data_dir=Path(data_dir).expanduser().absolute(),
+        database_url=database_url,
+        owner_database_url=owner_url or database_url,
+        host=host,
+        port=_port(values.get("port", "8420")),
+        env="development" if env == "development" else "production",
+        public_url=public_url,
+        log_level=level,
+        log_format="json" if log_format == "json" else "text",
+    )
+
+
+def _port(text: str) -> int:
+    # Port 0 asks the system for a free one; the daemon prints which it got.
+    if not text.isascii() or not text.isdigit() or not 0 <= int(text) <= 65535:
+        raise ConfigError(f"NOEMA_PORT is {text!r}; use a whole number from 0 to 65535.")
+    return int(text)
+
+
+def _url(name: str, text: str, schemes: tuple[str, ...], *, secret: bool = False) -> str:
+    try:
+        parts = urlsplit(text)
+        scheme = parts.scheme
+    except ValueError:
+        scheme = ""
+    if scheme not in schemes:
+        shown = "" if secret else f" {text!r}"
+        raise ConfigError(f"{name}{shown} is not a URL that starts with {schemes[0]}://.")
+    return text
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

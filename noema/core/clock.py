@@ -1,0 +1,123 @@
+"""Time, identity and chance as arguments, so that a test or a replay can choose them."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(moment: datetime) -> int:
+    """Return the moment as whole microseconds since 1970-01-01 UTC; exact, no float involved."""
+    return (moment - EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """Return the UTC moment that many microseconds after 1970-01-01."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+class Clock(Protocol):
+    """The only source of time."""
+
+    def now(self) -> datetime:
+        """Return the wall-clock time, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that never jumps; only differences mean anything."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that moves when it is told to, or when somebody sleeps on it."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now = start
+        self._monotonic = 0.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+        self._monotonic += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Move the wall clock alone, as an administrator or a bad NTP server does."""
+        self._now += timedelta(seconds=seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+class Ids(Protocol):
+    """The only source of new ids and of salts."""
+
+    def new(self) -> UUID: ...
+
+    def salt(self) -> bytes:
+        """Return 16 bytes nobody can guess."""
+        ...
+
+
+class UuidV7Ids:
+    """Time-ordered ids (RFC 9562, version 7); strictly increasing within one process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = 0
+
+    def new(self) -> UUID:
+        millis = to_micros(self._clock.now()) // 1000
+        value = (millis << 80) | int.from_bytes(secrets.token_bytes(10), "big")
+        value = (value & ~(0xF << 76)) | (7 << 76)
+        value = (value & ~(0b11 << 62)) | (0b10 << 62)
+        if value <= self._last:
+            # The same millisecond, or a clock that went back: step on from the last id, past the
+            # variant bits, so that order within the process still tells what came first.
+            value = self._last + 1
+            value = (value & ~(0xF << 76)) | (7 << 76)
+            value = (value & ~(0b11 << 62)) | (0b10 << 62)
+        self._last = value
+        return UUID(int=value)
+
+    def salt(self) -> bytes:
+        return secrets.token_bytes(16)
+
+
+class SequentialIds:
+    """Ids 1, 2, 3 and salts to match: a test can name them before they exist."""
+
+    def __init__(self, start: int = 1) -> None:
+        self._numbers: Iterator[int] = iter(range(start, 1 << 64))
+
+    def new(self) -> UUID:
+        return UUID(int=next(self._numbers))
+
+    def salt(self) -> bytes:
+        return next(self._numbers).to_bytes(16, "big")

@@ -1,0 +1,1 @@
+"""PostgreSQL: the embedded server, transactions, migrations, wake-ups."""

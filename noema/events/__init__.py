@@ -1,0 +1,1 @@
+"""The append-only log: model, append, group-committing writer, feed, derivations."""

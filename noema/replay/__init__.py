@@ -1,0 +1,1 @@
+"""Recorded cycles, run again and compared."""
