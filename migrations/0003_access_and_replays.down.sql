@@ -1,0 +1,1 @@
+DROP TABLE replays, sessions, login_links, api_tokens;
