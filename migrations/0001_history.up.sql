@@ -111,9 +111,11 @@ COMMENT ON COLUMN cognitive_events.commitment IS 'SHA-256(salt || canonical cont
 CREATE INDEX cognitive_events_mind ON cognitive_events (mind_id, seq);
 CREATE INDEX cognitive_events_type ON cognitive_events (type, seq);
 CREATE INDEX cognitive_events_cycle ON cognitive_events (cycle_id) WHERE cycle_id IS NOT NULL;
--- What a mind observes, so that its own thoughts need not be read past to find the next stimulus.
-CREATE INDEX cognitive_events_inputs ON cognitive_events (mind_id, seq)
-    WHERE type IN ('stimulus.received', 'mode.set', 'settings.set', 'goal.set', 'goal.closed', 'step.requested');
+-- What a mind observes, so that its own thoughts need not be read past to find the next. People come
+-- by a lane of their own: a flood of stimuli must not delay an operator.
+CREATE INDEX cognitive_events_stimuli ON cognitive_events (mind_id, seq) WHERE type = 'stimulus.received';
+CREATE INDEX cognitive_events_control ON cognitive_events (mind_id, seq)
+    WHERE type IN ('message.received', 'step.requested', 'mode.set', 'settings.set', 'goal.set', 'goal.closed');
 CREATE INDEX cognitive_events_cycle_number ON cognitive_events (mind_id, ((data ->> 'number')::bigint))
     WHERE type = 'cycle.completed';
 

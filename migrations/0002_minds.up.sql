@@ -33,12 +33,12 @@ INSERT INTO modes (name, version, title, description, k, timer_min_s, timer_max_
      '{stimulus,message,goal,timer,operator,pending}', '{"novelty": 1200000}', NULL, true, NULL,
      '[{"on": "stimulus", "to": "awake"}, {"on": "quiet", "after_s": 14400, "to": "dreaming"}]'),
     ('dreaming', 1, 'Dreaming', 'Consolidates; every capability is refused.', 3, 600, 600,
-     '{message,timer,operator,pending}', '{}', '{reflection}', false, 7200,
+     '{stimulus,message,timer,operator,pending}', '{}', '{reflection}', false, 7200,
      '[{"on": "message", "to": "awake"}, {"on": "stimulus", "to": "awake"}, {"on": "expired", "to": "idle"}]'),
     ('asleep', 1, 'Asleep', 'Wakes for what is urgent and for an operator only.', 3, NULL, NULL,
      '{urgent,operator}', '{}', NULL, false, NULL, '[{"on": "urgent", "to": "awake"}]'),
-    ('paused', 1, 'Paused', 'Does nothing until resumed; stimuli wait in the log.', 0, NULL, NULL,
-     '{operator}', '{}', '{}', false, NULL, '[]');
+    ('paused', 1, 'Paused', 'Thinks only when stepped; stimuli wait in the log.', 7, NULL, NULL,
+     '{operator}', '{}', NULL, false, NULL, '[]');
 
 CREATE TABLE minds (
     id uuid PRIMARY KEY,

@@ -10,6 +10,7 @@ from uuid import UUID
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_CHANCE_BITS = 74
 
 
 def to_micros(moment: datetime) -> int:
@@ -90,21 +91,21 @@ class UuidV7Ids:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last = 0
+        self._millis = 0
+        self._chance = 0
 
     def new(self) -> UUID:
         millis = to_micros(self._clock.now()) // 1000
-        value = (millis << 80) | int.from_bytes(secrets.token_bytes(10), "big")
-        value = (value & ~(0xF << 76)) | (7 << 76)
-        value = (value & ~(0b11 << 62)) | (0b10 << 62)
-        if value <= self._last:
-            # The same millisecond, or a clock that went back: step on from the last id, past the
-            # variant bits, so that order within the process still tells what came first.
-            value = self._last + 1
-            value = (value & ~(0xF << 76)) | (7 << 76)
-            value = (value & ~(0b11 << 62)) | (0b10 << 62)
-        self._last = value
-        return UUID(int=value)
+        if millis > self._millis:
+            self._millis, self._chance = millis, secrets.randbits(_CHANCE_BITS)
+        else:
+            # The same millisecond, or a clock that went back: count on, so that order within the
+            # process still tells what came first.
+            self._chance += 1
+            if self._chance >> _CHANCE_BITS:
+                self._millis, self._chance = self._millis + 1, 0
+        high, low = divmod(self._chance, 1 << 62)
+        return UUID(int=self._millis << 80 | 7 << 76 | high << 64 | 0b10 << 62 | low)
 
     def salt(self) -> bytes:
         return secrets.token_bytes(16)

@@ -1,0 +1,1 @@
+"""The commands of `noemactl`, one module per group; each names its own in `COMMANDS`."""

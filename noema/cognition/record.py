@@ -1,0 +1,366 @@
+"""A cycle as events, and events as a cycle: what is written here is what replay reads back."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from noema.cognition.attention import SCORER_VERSION
+from noema.cognition.model import Brain, Candidate, Group, Intent, Outcome, Scored, Slot
+from noema.cognition.process import Found
+from noema.cognition.state import STATE_VERSION, Concluded
+from noema.core.clock import Ids, from_micros, to_micros
+from noema.events.model import Event, NewEvent, new_event
+from noema.events.unit import Derivation, NewIntent
+
+REDACTED: Final = "[redacted]"
+
+
+class PortAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process asked outside the snapshot, and got. `ordinal` counts within the process."""
+
+    process: str
+    ordinal: int
+    words: tuple[str, ...]
+    limit: int
+    found: tuple[Found, ...]
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that proposed nothing because it failed or was late."""
+
+    process: str
+    why: str
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One finished cycle, before it is written."""
+
+    id: UUID
+    mind_id: UUID
+    actor: str
+    brain: Brain
+    through: int
+    control_through: int
+    outcome: Outcome
+    answers: tuple[PortAnswer, ...]
+    failures: tuple[Failure, ...]
+    timings_us: Mapping[str, int]
+    versions: Mapping[str, int]
+    duration_us: int
+    timer_due_us: int | None
+    missed: int
+
+
+class RecordedCycle(msgspec.Struct, frozen=True, kw_only=True):
+    """One cycle as the log tells it."""
+
+    id: UUID
+    number: int
+    trigger: str
+    as_of_us: int
+    through: int
+    control_through: int
+    mode: str
+    mode_version: int
+    settings_version: int
+    scorer_version: int
+    state_version: int
+    versions: Mapping[str, int]
+    candidate_set: str
+    outcome: Outcome
+    candidates: tuple[Event, ...]
+    thoughts: tuple[UUID, ...]
+    answers: tuple[PortAnswer, ...]
+    failed: frozenset[str]
+    completed: Event
+    is_redacted: bool
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """A cycle's events with the links and intents that go with them."""
+
+    events: tuple[NewEvent, ...]
+    thoughts: tuple[UUID, ...]
+    derivations: tuple[Derivation, ...]
+    intents: tuple[NewIntent, ...]
+
+
+class Writing:
+    """Turns a cycle into events. `ids` gives their ids and salts."""
+
+    def __init__(self, turn: Turn, ids: Ids) -> None:
+        self._turn = turn
+        self._ids = ids
+        self._now = from_micros(turn.brain.now_us)
+        self.candidates = tuple(self._candidate(s) for s in turn.outcome.scored)
+        self.thoughts = tuple(
+            self._thought(s, e)
+            for s, e in zip(turn.outcome.scored, self.candidates, strict=True)
+            if s.admitted
+        )
+
+    def _event(self, type_: str, **fields: Any) -> NewEvent:
+        turn = self._turn
+        return new_event(
+            self._ids,
+            type=type_,
+            occurred_at=self._now,
+            actor=turn.actor,
+            mind_id=turn.mind_id,
+            cycle_id=turn.id,
+            **fields,
+        )
+
+    def _candidate(self, scored: Scored) -> NewEvent:
+        candidate = scored.candidate
+        data: dict[str, Any] = {
+            "process": candidate.process,
+            "ordinal": scored.ordinal,
+            "folded": candidate.folded,
+            "raw": scored.raw,
+            "features": scored.features,
+            "contributions": scored.contributions,
+            "score": scored.score,
+            "gate": scored.gate,
+            "rank": scored.rank,
+            "admitted": scored.admitted,
+        }
+        if candidate.replies_to is not None:
+            data["replies_to"] = candidate.replies_to
+        content: dict[str, Any] = {"text": candidate.text, "topic": candidate.topic}
+        if candidate.key != candidate.topic:
+            content["key"] = candidate.key
+        if candidate.intent is not None:
+            content["intent"] = msgspec.to_builtins(candidate.intent)
+        return self._event("candidate.scored", causes=candidate.stimuli, data=data, content=content)
+
+    def _thought(self, scored: Scored, event: NewEvent) -> NewEvent:
+        return self._event(
+            "thought.admitted",
+            causes=(event.id,),
+            data={
+                "candidate": event.id,
+                "process": scored.candidate.process,
+                "rank": scored.rank,
+                "score": scored.score,
+            },
+            content={"text": scored.candidate.text, "topic": scored.candidate.topic},
+        )
+
+    def finish(self, concluded: Concluded) -> Written:
+        """Return all events of the cycle, in order; the completed cycle comes last."""
+        turn = self._turn
+        events: list[NewEvent] = []
+        if turn.timer_due_us is not None:
+            due = {"due": from_micros(turn.timer_due_us), "missed": turn.missed}
+            events.append(self._event("timer.fired", data=due))
+        events.extend(self._answer(a) for a in turn.answers)
+        events.extend(
+            self._event("process.failed", data={"process": f.process, "why": f.why})
+            for f in turn.failures
+        )
+        events.extend(self.candidates)
+        events.extend(self.thoughts)
+        events.extend(self._expired(group) for group in concluded.expired)
+        change = concluded.mode_change
+        if change is not None:
+            data = {"from": change.left, "to": change.entered, "on": change.on}
+            data["version"] = change.entered_version  # type: ignore[assignment]
+            events.append(self._event("mode.changed", data=data))
+        if self.thoughts:
+            events.append(self._broadcast(concluded.state.slots))
+        events.append(self._completed(concluded))
+        return Written(
+            events=tuple(events),
+            thoughts=tuple(t.id for t in self.thoughts),
+            derivations=self._derivations(),
+            intents=self._intents(),
+        )
+
+    def _answer(self, answer: PortAnswer) -> NewEvent:
+        return self._event(
+            "port.answered",
+            causes=tuple(dict.fromkeys(f.id for f in answer.found)),
+            data={"process": answer.process, "ordinal": answer.ordinal, "port": "search_log"},
+            content={
+                "request": {"words": answer.words, "limit": answer.limit},
+                "answer": msgspec.to_builtins(answer.found),
+            },
+        )
+
+    def _expired(self, group: Group) -> NewEvent:
+        return self._event(
+            "stimulus.expired",
+            causes=group.ids,
+            data={"folded": group.count, "waited": group.waited + 1},
+            content={"topic": group.topic},
+        )
+
+    def _broadcast(self, slots: Sequence[Slot]) -> NewEvent:
+        return self._event(
+            "workspace.broadcast",
+            causes=tuple(t.id for t in self.thoughts),
+            data={
+                "slots": [
+                    {"thought": s.thought, "process": s.process, "strength": s.strength}
+                    for s in slots
+                ]
+            },
+        )
+
+    def _completed(self, concluded: Concluded) -> NewEvent:
+        turn, brain = self._turn, self._turn.brain
+        outcome = turn.outcome
+        admitted = outcome.admitted
+        data = {
+            "number": brain.cycle,
+            "trigger": brain.trigger,
+            "as_of_us": brain.now_us,
+            "through": turn.through,
+            "control_through": turn.control_through,
+            "mode": brain.mode.name,
+            "mode_version": brain.mode.version,
+            "settings_version": brain.settings_version,
+            "scorer_version": SCORER_VERSION,
+            "state_version": STATE_VERSION,
+            "versions": turn.versions,
+            "weights": outcome.weights,
+            "threshold": outcome.threshold,
+            "k": outcome.k,
+            "candidates": len(outcome.scored),
+            "admitted": len(admitted),
+            "observed": sum(g.count for g in brain.groups),
+            "pending": len(concluded.state.pending),
+            "candidate_set": candidate_set([c.commitment for c in self.candidates]),
+            "winner": self.thoughts[0].id if self.thoughts else None,
+            "margin": outcome.margin,
+            "duration_us": turn.duration_us,
+            "timings_us": turn.timings_us,
+        }
+        content = {"winner": admitted[0].candidate.text[:300]} if admitted else None
+        return self._event("cycle.completed", data=data, content=content)
+
+    def _derivations(self) -> tuple[Derivation, ...]:
+        links = []
+        admitted = self._turn.outcome.admitted
+        for scored, thought in zip(admitted, self.thoughts, strict=True):
+            links.extend(
+                Derivation(source=stimulus, to=thought.id, kind="noticed")
+                for stimulus in scored.candidate.stimuli
+            )
+        return tuple(links)
+
+    def _intents(self) -> tuple[NewIntent, ...]:
+        intents = []
+        admitted = self._turn.outcome.admitted
+        for ordinal, (scored, thought) in enumerate(zip(admitted, self.thoughts, strict=True)):
+            intent = scored.candidate.intent
+            if intent is not None:
+                intents.append(
+                    NewIntent(
+                        id=self._ids.new(),
+                        cycle_id=self._turn.id,
+                        cycle=self._turn.brain.cycle,
+                        ordinal=ordinal,
+                        thought_id=thought.id,
+                        act=intent.act,
+                        content=intent.params,
+                    )
+                )
+        return tuple(intents)
+
+
+def candidate_set(commitments: Sequence[bytes]) -> str:
+    """Return the digest of a cycle's candidates in rank order: SHA-256 over their commitments."""
+    return sha256(b"".join(commitments)).hexdigest()
+
+
+def read(events: Sequence[Event]) -> RecordedCycle:
+    """Return the cycle that these events, all of one cycle and in order, record."""
+    by_type: dict[str, list[Event]] = {}
+    for event in events:
+        by_type.setdefault(event.type, []).append(event)
+    completed = by_type["cycle.completed"][0]
+    candidates = tuple(by_type.get("candidate.scored", ()))
+    data = completed.data
+    outcome = Outcome(
+        scored=tuple(_scored(e) for e in candidates),
+        weights=data["weights"],
+        threshold=data["threshold"],
+        k=data["k"],
+    )
+    answers = tuple(_answer(e) for e in by_type.get("port.answered", ()))
+    return RecordedCycle(
+        id=completed.cycle_id or completed.id,
+        number=data["number"],
+        trigger=data["trigger"],
+        as_of_us=data["as_of_us"],
+        through=data["through"],
+        control_through=data["control_through"],
+        mode=data["mode"],
+        mode_version=data["mode_version"],
+        settings_version=data["settings_version"],
+        scorer_version=data["scorer_version"],
+        state_version=data["state_version"],
+        versions=data["versions"],
+        candidate_set=data["candidate_set"],
+        outcome=outcome,
+        candidates=candidates,
+        thoughts=tuple(e.id for e in by_type.get("thought.admitted", ())),
+        answers=answers,
+        failed=frozenset(e.data["process"] for e in by_type.get("process.failed", ())),
+        completed=completed,
+        is_redacted=any(e.is_redacted for e in events),
+    )
+
+
+def _scored(event: Event) -> Scored:
+    data, content = event.data, event.content
+    topic = REDACTED if event.is_redacted else content["topic"]
+    intent = content.get("intent")
+    replies_to = data.get("replies_to")
+    return Scored(
+        candidate=Candidate(
+            process=data["process"],
+            key=content.get("key", topic),
+            topic=topic,
+            text=REDACTED if event.is_redacted else content["text"],
+            stimuli=tuple(event.causes),
+            folded=data["folded"],
+            intent=None if intent is None else msgspec.convert(intent, Intent),
+            replies_to=None if replies_to is None else UUID(replies_to),
+        ),
+        ordinal=data["ordinal"],
+        features=data["features"],
+        raw=data["raw"],
+        contributions=data["contributions"],
+        score=data["score"],
+        gate=data["gate"],
+        rank=data["rank"],
+        admitted=data["admitted"],
+    )
+
+
+def _answer(event: Event) -> PortAnswer:
+    request = event.content.get("request", {"words": (), "limit": 0})
+    return PortAnswer(
+        process=event.data["process"],
+        ordinal=event.data["ordinal"],
+        words=tuple(request["words"]),
+        limit=request["limit"],
+        found=msgspec.convert(event.content.get("answer", []), tuple[Found, ...]),
+    )
+
+
+def as_of(cycle: RecordedCycle) -> datetime:
+    """Return the moment the cycle's snapshot was fixed."""
+    return from_micros(cycle.as_of_us)
+
+
+def micros(moment: datetime | None) -> int | None:
+    """Return the moment in microseconds, None for None."""
+    return None if moment is None else to_micros(moment)

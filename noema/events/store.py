@@ -1,0 +1,406 @@
+"""All SQL of the log."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from noema.core.canonical import escape, escape_tree, unescape_tree
+from noema.core.errors import InvalidInput, NoemaError, Unavailable
+from noema.db.tx import Conn, connection_lost
+from noema.events.model import INPUTS, Event, NewEvent
+from noema.events.unit import Message, Unit
+
+CHANNEL: Final = "noema_events"
+
+_APPEND = """
+    INSERT INTO cognitive_events
+        (id, mind_id, cycle_id, type, occurred_at, actor, causes, data, content, salt, commitment)
+    SELECT id, mind, cycle, type, occurred, actor, causes::uuid[], data, content, salt, proof
+    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[], $6::text[],
+                $7::text[], $8::jsonb[], $9::jsonb[], $10::bytea[], $11::bytea[])
+        AS e(id, mind, cycle, type, occurred, actor, causes, data, content, salt, proof)
+"""
+
+_NOTIFY = "SELECT pg_notify('noema_events', $1)"
+
+_COMMIT = """
+    SELECT ord, outcome, answer
+    FROM noema_commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+"""
+
+_COMMITTED = "SELECT id FROM cognitive_events WHERE id = ANY($1::uuid[])"
+
+_AFTER = """
+    SELECT seq, id, type, occurred_at, recorded_at, actor, mind_id, cycle_id, causes, data, content,
+           salt, commitment
+    FROM cognitive_events
+    WHERE seq > $1 AND ($2::uuid IS NULL OR mind_id = $2) AND ($3::text IS NULL OR type = $3)
+    ORDER BY seq LIMIT $4
+"""
+
+_BEFORE = """
+    SELECT seq, id, type, occurred_at, recorded_at, actor, mind_id, cycle_id, causes, data, content,
+           salt, commitment
+    FROM cognitive_events
+    WHERE seq < $1 AND ($2::uuid IS NULL OR mind_id = $2) AND ($3::text IS NULL OR type = $3)
+      AND ($5::text IS NULL OR content::text ILIKE $5 ESCAPE '\\')
+      AND ($6::timestamptz IS NULL OR recorded_at >= $6)
+      AND ($7::timestamptz IS NULL OR recorded_at < $7)
+    ORDER BY seq DESC LIMIT $4
+"""
+
+_STIMULI_AFTER = """
+    SELECT seq, id, type, occurred_at, recorded_at, actor, mind_id, cycle_id, causes, data, content,
+           salt, commitment
+    FROM cognitive_events
+    WHERE mind_id = $1 AND seq > $2 AND seq <= $3 AND type = 'stimulus.received'
+    ORDER BY seq LIMIT $4
+"""
+
+# The types are spelt out, because only then does the planner know that the partial index serves.
+_CONTROL_AFTER = """
+    SELECT seq, id, type, occurred_at, recorded_at, actor, mind_id, cycle_id, causes, data, content,
+           salt, commitment
+    FROM cognitive_events
+    WHERE mind_id = $1 AND seq > $2 AND seq <= $3
+      AND type IN ('message.received', 'step.requested', 'mode.set', 'settings.set', 'goal.set', 'goal.closed')
+    ORDER BY seq LIMIT $4
+"""
+
+_COUNT_STIMULI = """
+    SELECT count(*) FROM (
+        SELECT FROM cognitive_events
+        WHERE mind_id = $1 AND seq > $2 AND type = 'stimulus.received' LIMIT $3
+    ) waiting
+"""
+
+_GET = """
+    SELECT seq, id, type, occurred_at, recorded_at, actor, mind_id, cycle_id, causes, data, content,
+           salt, commitment
+    FROM cognitive_events WHERE id = ANY($1::uuid[]) ORDER BY seq
+"""
+
+_OF_CYCLES = """
+    SELECT seq, id, type, occurred_at, recorded_at, actor, mind_id, cycle_id, causes, data, content,
+           salt, commitment
+    FROM cognitive_events WHERE cycle_id = ANY($1::uuid[]) ORDER BY seq
+"""
+
+_CONSEQUENCES = """
+    SELECT e.seq, e.id, e.type, e.occurred_at, e.recorded_at, e.actor, e.mind_id, e.cycle_id, e.causes,
+           e.data, e.content, e.salt, e.commitment
+    FROM derivations d JOIN cognitive_events e ON e.id = d.to_id
+    WHERE d.from_id = $1 ORDER BY e.seq LIMIT $2
+"""
+
+_SOURCES = """
+    SELECT d.kind, e.seq, e.id, e.type, e.occurred_at, e.recorded_at, e.actor, e.mind_id, e.cycle_id,
+           e.causes, e.data, e.content, e.salt, e.commitment
+    FROM derivations d JOIN cognitive_events e ON e.id = d.from_id
+    WHERE d.to_id = $1 ORDER BY e.seq LIMIT $2
+"""
+
+_HEAD = "SELECT coalesce(max(seq), 0) FROM cognitive_events"
+
+_SEARCH_LOG = """
+    SELECT id, type, occurred_at, content ->> 'text' AS text FROM (
+        SELECT id, type, occurred_at, content, seq FROM cognitive_events
+        WHERE mind_id = $1 AND seq <= $2 AND type IN ('stimulus.received', 'thought.admitted')
+        ORDER BY seq DESC LIMIT $4
+    ) recent
+    WHERE content ->> 'text' ILIKE ANY ($3::text[])
+    ORDER BY seq DESC LIMIT $5
+"""
+
+_GET_CONSUMER = "SELECT position FROM event_consumers WHERE name = $1"
+
+_SET_CONSUMER = """
+    INSERT INTO event_consumers AS c (name, position) VALUES ($1, $2)
+    ON CONFLICT (name) DO UPDATE SET position = excluded.position, updated_at = clock_timestamp()
+    WHERE c.position < excluded.position
+"""
+
+_PRUNE_KEYS = "DELETE FROM idempotency_keys WHERE created_at < $1"
+
+def wake_payload(events: Sequence[NewEvent]) -> str:
+    """Return what NOTIFY carries: the minds that have new input, or `*` where they are too many."""
+    minds = sorted({str(e.mind_id) for e in events if e.mind_id is not None and e.type in INPUTS})
+    return ",".join(minds) if len(minds) <= 150 else "*"
+
+
+class _Columns:
+    """The arrays of one INSERT, filled event by event."""
+
+    def __init__(self) -> None:
+        self.arrays: tuple[list[Any], ...] = tuple([] for _ in range(11))
+        self._appends = tuple(a.append for a in self.arrays)
+
+    def add(self, event: NewEvent) -> None:
+        a_id, a_mind, a_cycle, a_type, a_at, a_actor, a_causes, a_data, a_content, a_salt, a_proof = (
+            self._appends
+        )
+        a_id(event.id)
+        a_mind(event.mind_id)
+        a_cycle(event.cycle_id)
+        a_type(event.type)
+        a_at(event.occurred_at)
+        a_actor(event.actor)
+        # Arrays of arrays must be rectangular in PostgreSQL; a literal per row need not be.
+        a_causes("{" + ",".join(map(str, event.causes)) + "}" if event.causes else "{}")
+        a_data(event.data)
+        a_content(msgspec.Raw(event.content))
+        a_salt(event.salt)
+        a_proof(event.commitment)
+
+
+class Refused(Exception):  # noqa: N818
+    """The server refused a statement while the connection holds.
+
+    `is_duplicate`: an event of that id stands in the log already.
+    """
+
+    def __init__(self, cause: asyncpg.PostgresError) -> None:
+        super().__init__(str(cause))
+        self.error = refusal(cause)
+        self.is_duplicate = isinstance(cause, asyncpg.UniqueViolationError)
+
+
+async def append(conn: Conn, events: Sequence[NewEvent]) -> None:
+    """Append as the last statement of an open transaction; see `noema.events.append`."""
+    columns = _Columns()
+    for event in events:
+        columns.add(event)
+    try:
+        await conn.execute(_NOTIFY, wake_payload(events))
+        await conn.execute(_APPEND, *columns.arrays)
+    except asyncpg.PostgresError as exc:
+        raise refusal(exc) from exc
+
+
+def refusal(exc: asyncpg.PostgresError) -> NoemaError:
+    """Return what a refused append means to the caller."""
+    if exc.sqlstate == "NE002":
+        return InvalidInput(f"{exc.message}.".capitalize(), field="causes")
+    if isinstance(exc, (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError)):
+        return Unavailable(f"The database cannot write now: {exc.message}. Nothing was kept.")
+    return Unavailable(f"The database refused the append ({exc.sqlstate}). Nothing was kept.")
+
+
+class UnitAnswer(msgspec.Struct, frozen=True):
+    """How one unit of a batch fared: committed, lease_lost, repeated or key_reused."""
+
+    outcome: str
+    answer: Mapping[str, Any] | None
+
+
+class EncodedBatch(msgspec.Struct, frozen=True):
+    """A batch as the parameters of one call, made before a connection is taken."""
+
+    parameters: tuple[Any, ...]
+    units: int
+    rows: int
+
+
+def encode(units: Sequence[Unit]) -> EncodedBatch:
+    """Return the units as the parameters of `noema_commit`: pure, so it can overlap with a commit."""
+    columns = _Columns()
+    unit_of: list[int] = []
+    derived: tuple[list[int], list[UUID], list[UUID], list[str]] = ([], [], [], [])
+    described: list[dict[str, Any]] = []
+    woken: set[str] = set()
+    for ord_, unit in enumerate(units):
+        for event in unit.events:
+            columns.add(event)
+            if event.mind_id is not None and event.type in INPUTS:
+                woken.add(str(event.mind_id))
+        unit_of.extend([ord_] * len(unit.events))
+        for link in unit.derivations:
+            derived[0].append(ord_)
+            derived[1].append(link.source)
+            derived[2].append(link.to)
+            derived[3].append(link.kind)
+        described.append(_describe(ord_, unit))
+    wake = ",".join(sorted(woken)) if len(woken) <= 150 else "*"
+    parameters = (described, unit_of, *columns.arrays, *derived, wake)
+    return EncodedBatch(parameters, len(units), len(unit_of))
+
+
+def _describe(ord_: int, unit: Unit) -> dict[str, Any]:
+    described: dict[str, Any] = {"ord": ord_}
+    if unit.fence is not None:
+        described |= {"mind": unit.fence.mind, "epoch": unit.fence.epoch}
+    if unit.idempotency is not None:
+        idem = unit.idempotency
+        described["idem"] = {
+            "scope": idem.scope,
+            "key": escape(idem.key),
+            "hash": idem.digest.hex(),
+            "response": idem.response,
+        }
+    if unit.cycle is not None:
+        cycle = unit.cycle
+        update = {
+            "number": cycle.number,
+            "cursor": cycle.cursor,
+            "at": cycle.at,
+            "next_due": cycle.next_due,
+            "mode": cycle.mode,
+            "mode_epoch": cycle.mode_epoch,
+            "mode_until": cycle.mode_until,
+            "pending": cycle.pending,
+            "workspace": escape_tree(cycle.workspace),
+        }
+        if cycle.state is not None:
+            update["state"] = b64encode(cycle.state).decode("ascii")
+            update["state_version"] = cycle.state_version
+        described["cycle"] = update
+    if unit.messages:
+        described["messages"] = [_describe_message(m) for m in unit.messages]
+    if unit.intents:
+        described["intents"] = [
+            msgspec.to_builtins(i) | {"content": escape_tree(i.content)} for i in unit.intents
+        ]
+    if unit.acts:
+        described["acts"] = list(unit.acts)
+    return described
+
+
+def _describe_message(message: Message) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "conversation": message.conversation,
+        "mind": message.mind,
+        "speaker": escape(message.speaker),
+        "text": escape(message.text),
+        "at": message.at,
+        "in_reply_to": message.in_reply_to,
+        "cycle": message.cycle,
+    }
+
+
+async def commit(conn: Conn, batch: EncodedBatch) -> list[UnitAnswer]:
+    """Commit the batch in one server-side call; answers in the order of the units.
+
+    Raises Refused, nothing kept, when the server refuses it; one bad unit refuses the whole batch.
+    """
+    try:
+        rows = await conn.fetch(_COMMIT, *batch.parameters)
+    except asyncpg.PostgresError as exc:
+        if connection_lost(exc, conn):
+            raise
+        raise Refused(exc) from exc
+    answers = {row["ord"]: UnitAnswer(row["outcome"], row["answer"]) for row in rows}
+    return [answers[ord_] for ord_ in range(batch.units)]
+
+
+async def committed(conn: Conn, event_ids: Sequence[UUID]) -> set[UUID]:
+    """Return those of the ids that stand in the log."""
+    return {row["id"] for row in await conn.fetch(_COMMITTED, list(event_ids))}
+
+
+def _event(row: Mapping[str, Any]) -> Event:
+    return Event(
+        seq=row["seq"],
+        id=row["id"],
+        type=row["type"],
+        occurred_at=row["occurred_at"],
+        recorded_at=row["recorded_at"],
+        actor=row["actor"],
+        mind_id=row["mind_id"],
+        cycle_id=row["cycle_id"],
+        causes=tuple(row["causes"]),
+        data=row["data"],
+        content=unescape_tree(row["content"]),
+        salt=row["salt"],
+        commitment=row["commitment"],
+    )
+
+
+async def after(
+    conn: Conn, seq: int, *, mind: UUID | None, type_: str | None, limit: int
+) -> list[Event]:
+    return [_event(r) for r in await conn.fetch(_AFTER, seq, mind, type_, limit)]
+
+
+async def before(
+    conn: Conn,
+    seq: int,
+    *,
+    mind: UUID | None,
+    type_: str | None,
+    limit: int,
+    text: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[Event]:
+    pattern = None if text is None else contains(escape(text))
+    rows = await conn.fetch(_BEFORE, seq, mind, type_, limit, pattern, since, until)
+    return [_event(r) for r in rows]
+
+
+def contains(text: str) -> str:
+    """Return the ILIKE pattern (with ESCAPE backslash) of texts that hold this one."""
+    for special in ("\\", "%", "_"):
+        text = text.replace(special, "\\" + special)
+    return f"%{text}%"
+
+
+async def stimuli_after(
+    conn: Conn, mind: UUID, seq: int, *, through: int, limit: int
+) -> list[Event]:
+    return [_event(r) for r in await conn.fetch(_STIMULI_AFTER, mind, seq, through, limit)]
+
+
+async def control_after(
+    conn: Conn, mind: UUID, seq: int, *, through: int, limit: int
+) -> list[Event]:
+    return [_event(r) for r in await conn.fetch(_CONTROL_AFTER, mind, seq, through, limit)]
+
+
+async def count_stimuli(conn: Conn, mind: UUID, seq: int, *, at_most: int) -> int:
+    return int(await conn.fetchval(_COUNT_STIMULI, mind, seq, at_most))
+
+
+async def get(conn: Conn, ids: Sequence[UUID]) -> list[Event]:
+    return [_event(r) for r in await conn.fetch(_GET, list(ids))]
+
+
+async def of_cycles(conn: Conn, cycle_ids: Sequence[UUID]) -> list[Event]:
+    return [_event(r) for r in await conn.fetch(_OF_CYCLES, list(cycle_ids))]
+
+
+async def consequences(conn: Conn, event: UUID, *, limit: int) -> list[Event]:
+    return [_event(r) for r in await conn.fetch(_CONSEQUENCES, event, limit)]
+
+
+async def sources(conn: Conn, event: UUID, *, limit: int) -> list[tuple[str, Event]]:
+    return [(r["kind"], _event(r)) for r in await conn.fetch(_SOURCES, event, limit)]
+
+
+async def head(conn: Conn) -> int:
+    return int(await conn.fetchval(_HEAD))
+
+
+async def search_log(
+    conn: Conn, mind: UUID, *, through: int, words: Sequence[str], scan: int, limit: int
+) -> list[Mapping[str, Any]]:
+    patterns = [contains(escape(word)) for word in words]
+    return list(await conn.fetch(_SEARCH_LOG, mind, through, patterns, scan, limit))
+
+
+async def consumer_position(conn: Conn, name: str) -> int | None:
+    position = await conn.fetchval(_GET_CONSUMER, name)
+    return None if position is None else int(position)
+
+
+async def set_consumer_position(conn: Conn, name: str, position: int) -> None:
+    await conn.execute(_SET_CONSUMER, name, position)
+
+
+async def prune_keys(conn: Conn, older_than: datetime) -> None:
+    await conn.execute(_PRUNE_KEYS, older_than)

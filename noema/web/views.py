@@ -1,0 +1,724 @@
+"""What the pages show: one frozen context per template, filled by the page modules.
+
+Units, everywhere: a *micro* is an integer of millionths (features, weights, strengths); a *score*
+is a sum of products of two micros, so 10**12 is 1.0; moments are aware datetimes; durations are
+whole microseconds (`_us`) or milliseconds (`_ms`). A text that is None was redacted, or the reader
+may not see it. Positions and cursors are opaque strings.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+FlipKind = Literal["weight", "feature"]
+SpanStatus = Literal["ok", "empty", "late", "failed", "refused"]
+RunState = Literal["queued", "running", "done", "failed"]
+Level = Literal["ok", "warn", "bad", "quiet"]
+
+
+# --- shared pieces ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindRow:
+    """One mind in the list; `cycles_per_minute` holds the last hour, oldest first."""
+
+    slug: str
+    name: str
+    namespace: str
+    mode: str
+    status: str
+    cycles: int
+    last_cycle_at: datetime | None
+    cycles_per_minute: tuple[int, ...]
+    backlog: int
+    pending: int
+    latest_winner: str | None
+    latest_cycle: int | None
+    errors: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindHead:
+    """What the head of every page of one mind needs."""
+
+    slug: str
+    name: str
+    namespace: str
+    mode: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One place of the workspace; an empty place has no `event_id`."""
+
+    index: int
+    event_id: str | None = None
+    text: str | None = None
+    process: str = ""
+    topic: str = ""
+    strength: int = 0
+    entered_at: datetime | None = None
+    cycle: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleRow:
+    """One cycle in a list; `margin` is a score, None where nothing was admitted or lost."""
+
+    slug: str
+    number: int
+    id: str
+    trigger: str
+    started_at: datetime
+    duration_us: int
+    candidates: int
+    admitted: int
+    winner: str | None
+    process: str | None
+    margin: int | None
+    redacted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRow:
+    """One utterance; a reply names the cycle it came from."""
+
+    id: str
+    slug: str
+    speaker: str
+    from_mind: bool
+    text: str | None
+    at: datetime
+    cycle: int | None = None
+    thought_id: str | None = None
+    waiting: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalRow:
+    """One goal; `priority` is a micro."""
+
+    id: str
+    text: str | None
+    priority: int
+    status: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """One event of the log; `gap_before` counts positions before it that no event holds."""
+
+    position: str
+    id: str
+    type: str
+    occurred_at: datetime
+    mind: str | None
+    actor: str
+    summary: str | None
+    cycle: int | None = None
+    redacted: bool = False
+    gap_before: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRow:
+    """One step of provenance or of consequence; `depth` 1 is next to the thing itself."""
+
+    event_id: str
+    type: str
+    relation: str
+    text: str | None
+    at: datetime
+    depth: int = 1
+    folded: int = 0
+    redacted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One choice of a select."""
+
+    value: str
+    label: str
+    selected: bool = False
+
+
+# --- small pages -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginPage:
+    """`login.html`."""
+
+    error: str | None = None
+    next: str = "/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorPage:
+    """`error.html`: what happened, and what to do."""
+
+    status: int
+    code: str
+    happened: str
+    remedy: str
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaletteItem:
+    """One line of the command palette."""
+
+    href: str
+    label: str
+    kind: str
+    detail: str | None = ""
+    keys: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaletteList:
+    """`fragments/palette.html`; `palette.html` shows the same without JavaScript."""
+
+    query: str
+    items: tuple[PaletteItem, ...]
+
+
+# --- minds -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindForm:
+    """What was typed into the create form, and what is wrong with it."""
+
+    slug: str = ""
+    name: str = ""
+    namespace: str = "home"
+    error: str | None = None
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindsPage:
+    """`minds.html`."""
+
+    minds: tuple[MindRow, ...]
+    form: MindForm = MindForm()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindRowFragment:
+    """`fragments/mind_row.html`."""
+
+    row: MindRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindVitals:
+    """`fragments/vitals.html`: what changes with every cycle."""
+
+    slug: str
+    mode: str
+    status: str
+    cycles: int
+    last_cycle_at: datetime | None
+    cycles_per_minute: tuple[int, ...]
+    next_due: datetime | None
+    backlog: int
+    pending: int
+    cursor: str
+    behind: int
+    settings_version: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """`fragments/workspace.html`."""
+
+    slug: str
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleRowFragment:
+    """`fragments/cycle_row.html`."""
+
+    row: CycleRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFragment:
+    """`fragments/message.html`."""
+
+    message: MessageRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRowFragment:
+    """`fragments/event_row.html`."""
+
+    row: EventRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindPage:
+    """`mind.html`; cycles newest first, messages oldest first."""
+
+    mind: MindHead
+    vitals: MindVitals
+    workspace: Workspace
+    cycles: tuple[CycleRow, ...]
+    messages: tuple[MessageRow, ...]
+    goals: tuple[GoalRow, ...]
+    modes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CyclesPage:
+    """`cycles.html`; rows newest first; `newer` and `older` are whole links or None."""
+
+    mind: MindHead
+    rows: tuple[CycleRow, ...]
+    triggers: tuple[str, ...]
+    trigger: str
+    newer: str | None = None
+    older: str | None = None
+    json_href: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """One feature of one candidate: `value` and `weight` are micros, `amount` is a score."""
+
+    feature: str
+    raw: str
+    value: int
+    weight: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One candidate of a cycle, with its contributions in the order of `CyclePage.features`.
+
+    `margin` is a score: how far above the best loser the admitted stood, how far below the last
+    admitted a loser fell. `gate` is None for a candidate that passed.
+    """
+
+    id: str
+    rank: int | None
+    process: str
+    topic: str
+    text: str | None
+    score: int
+    margin: int | None
+    admitted: bool
+    gate: str | None
+    gate_reason: str
+    contributions: tuple[Contribution, ...]
+    stimuli: int = 1
+    redacted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureColumn:
+    """One column of the heat table: base and effective weight are micros."""
+
+    name: str
+    weight: int
+    effective: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCount:
+    """How many candidates one gate let through and held."""
+
+    name: str
+    passed: int
+    held: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flip:
+    """One smallest change that makes another candidate win; numbers are micros."""
+
+    kind: FlipKind
+    name: str
+    before: int
+    after: int
+    low: int
+    high: int
+    new_winner: str | None
+    new_winner_id: str
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlipPanel:
+    """`fragments/flip.html`: the winner against one other candidate."""
+
+    slug: str
+    number: int
+    winner: str | None
+    against: str | None
+    against_id: str
+    margin: int
+    choices: tuple[Option, ...]
+    flips: tuple[Flip, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One bar of the latency waterfall."""
+
+    name: str
+    start_us: int
+    duration_us: int
+    status: SpanStatus = "ok"
+    candidates: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CyclePage:
+    """`cycle.html`; candidates in rank order, those held by a gate last."""
+
+    mind: MindHead
+    row: CycleRow
+    mode: str
+    winner: Candidate | None
+    runner_up: Candidate | None
+    candidates: tuple[Candidate, ...]
+    features: tuple[FeatureColumn, ...]
+    threshold: int
+    capacity: int
+    gates: tuple[GateCount, ...]
+    flip: FlipPanel | None
+    spans: tuple[Span, ...]
+    events: tuple[EventRow, ...]
+    settings_version: int
+    scorer_version: str
+    code_version: str
+    as_of: datetime
+    candidate_set_hash: str
+    stimuli: int
+    previous: int | None
+    next: int | None
+    json_href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThoughtPage:
+    """`thought.html`: causes nearest first, consequences nearest first."""
+
+    mind: MindHead
+    event_id: str
+    text: str | None
+    process: str
+    topic: str
+    cycle: int
+    at: datetime
+    rank: int | None
+    score: int
+    margin: int | None
+    admitted: bool
+    outcome: str
+    contributions: tuple[Contribution, ...]
+    causes: tuple[LinkRow, ...]
+    consequences: tuple[LinkRow, ...]
+    folded: int = 0
+    redacted: bool = False
+    json_href: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationPage:
+    """`conversation.html`; messages oldest first."""
+
+    mind: MindHead
+    messages: tuple[MessageRow, ...]
+    older: str | None = None
+
+
+# --- tuning ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightField:
+    """One weight in the form: `text` is what stands in the box, `saved` the micro in force."""
+
+    feature: str
+    label: str
+    about: str
+    text: str
+    saved: int
+    negative: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityField:
+    """K of one mode."""
+
+    mode: str
+    text: str
+    saved: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One admission that would have been different."""
+
+    cycle: int
+    was: str | None
+    would_be: str | None
+    was_score: int | None = None
+    would_be_score: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """`fragments/dry_run.html`: the last cycles attended again with the weights in the form."""
+
+    slug: str
+    cycles: int
+    admissions: int
+    changed: int
+    differences: tuple[Difference, ...]
+    next_version: int
+    same_as_saved: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One line of a diff between versions, already formatted."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsVersion:
+    """One saved version, newest first in the page."""
+
+    number: int
+    at: datetime
+    actor: str
+    note: str | None
+    changes: tuple[Change, ...]
+    current: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningPage:
+    """`tuning.html`."""
+
+    mind: MindHead
+    version: int
+    weights: tuple[WeightField, ...]
+    capacities: tuple[CapacityField, ...]
+    threshold: str
+    threshold_saved: int
+    last: int
+    note: str
+    dry_run: DryRun | None
+    history: tuple[SettingsVersion, ...]
+    error: str | None = None
+    threshold_error: str | None = None
+
+
+# --- events ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """What the URL asked for; empty strings mean no filter. `topic` names the live tail of it."""
+
+    mind: str = ""
+    type: str = ""
+    q: str = ""
+    from_: str = ""
+    to: str = ""
+    topic: str = "events"
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsPage:
+    """`events.html`; rows newest first; `live` is False on a page of the past."""
+
+    rows: tuple[EventRow, ...]
+    filter: EventFilter
+    minds: tuple[str, ...]
+    types: tuple[str, ...]
+    live: bool
+    older: str | None = None
+    newest: str | None = None
+    json_href: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPage:
+    """`event.html`; `payload` is pretty-printed JSON; `verified` None: nothing to check."""
+
+    row: EventRow
+    recorded_at: datetime
+    payload: str
+    causes: tuple[LinkRow, ...]
+    effects: tuple[LinkRow, ...]
+    commitment: str | None
+    verified: bool | None
+    previous: str | None = None
+    next: str | None = None
+    json_href: str = ""
+
+
+# --- replays ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDifference:
+    """Where a recomputed cycle first left the record."""
+
+    cycle: int
+    candidate: str
+    feature: str
+    recorded: str
+    recomputed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRow:
+    """`fragments/replay_row.html`: one verification run."""
+
+    id: str
+    mind: str
+    state: RunState
+    from_cycle: int | None
+    to_cycle: int | None
+    cycles: int
+    verified: int
+    label: str
+    started_at: datetime
+    finished_at: datetime | None = None
+    first_difference: FirstDifference | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRowFragment:
+    """`fragments/replay_row.html`."""
+
+    row: ReplayRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaysPage:
+    """`replays.html`."""
+
+    runs: tuple[ReplayRow, ...]
+    minds: tuple[str, ...]
+    mind: str = ""
+    from_: str = ""
+    to: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPage:
+    """`replay.html`."""
+
+    run: ReplayRow
+    settings_versions: str
+    scorer_version: str
+    code_version: str
+    cycles_per_second: int | None
+    json_href: str = ""
+
+
+# --- system ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """One number of the system page; `history` draws a sparkline when there is one."""
+
+    label: str
+    value: str
+    unit: str = ""
+    note: str = ""
+    level: Level = "quiet"
+    history: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """`fragments/tiles.html`."""
+
+    tiles: tuple[Tile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One result of a start-up check."""
+
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationRow:
+    """One migration; `applied_at` None means it waits."""
+
+    number: str
+    name: str
+    applied_at: datetime | None
+    checksum: str
+    agrees: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRow:
+    """Which daemon runs a mind."""
+
+    mind: str
+    owner: str
+    epoch: int
+    until: datetime
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One name and value."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemPage:
+    """`system.html`."""
+
+    tiles: Tiles
+    protection: str
+    protection_level: Level
+    findings: tuple[Finding, ...]
+    database: tuple[Fact, ...]
+    versions: tuple[Fact, ...]
+    migrations: tuple[MigrationRow, ...]
+    leases: tuple[LeaseRow, ...]
+    json_href: str = ""
+
+
+Context = Any
+"""A context is any of the dataclasses above; the renderer takes them by their fields."""
