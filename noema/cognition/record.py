@@ -245,7 +245,7 @@ class Writing:
         return self._event("cycle.completed", data=data, content=content)
 
     def _derivations(self) -> tuple[Derivation, ...]:
-        links = []
+        links: list[Derivation] = []
         admitted = self._turn.outcome.admitted
         for scored, thought in zip(admitted, self.thoughts, strict=True):
             links.extend(

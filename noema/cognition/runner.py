@@ -11,7 +11,7 @@ A notification says which minds have new input; a poll behind it sees what none 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from noema.cognition.cycle import Thinker, Trigger, decode_state, refold
 from noema.cognition.executive import Executive
 from noema.cognition.model import MICRO, Mind, MindSettings, Mode
 from noema.cognition.state import STATE_VERSION, MindState, Modes, room
-from noema.core.clock import Clock, from_micros, to_micros
+from noema.core.clock import Clock, to_micros
 from noema.core.errors import LeaseLost, NoemaError, NotFound, Unavailable
 from noema.db.tx import Database
 from noema.events.log import EventLog
@@ -391,7 +391,7 @@ async def first_state(db: Database, mind: Mind) -> MindState:
 
 async def recorded_cycles(
     db: Database, events: EventLog, mind: UUID, *, first: int, last: int
-) -> "list[record.RecordedCycle]":
+) -> list[record.RecordedCycle]:
     """Return the recorded cycles from the first on, at most a page of them."""
     async with db.reading() as tx:
         heads = await store.cycle_heads(tx.conn, mind, first, last, limit=_REFOLD_PAGE)
@@ -425,7 +425,7 @@ async def fold_cycles(
     modes: Modes,
     *,
     through: int,
-):  # type: ignore[no-untyped-def]
+) -> AsyncIterator[MindState]:
     """Yield the state after each recorded cycle that follows `state`, up to cycle `through`."""
     while state.cycle < through:
         page = await recorded_cycles(db, events, mind, first=state.cycle + 1, last=through)
@@ -447,18 +447,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> bool:
         return False
     return True
 
-
-ModesByName = Mapping[str, Mode]
-
-__all__ = [
-    "LEASE_S",
-    "MindStatus",
-    "Runner",
-    "first_state",
-    "fold_cycles",
-    "from_micros",
-    "inputs_of",
-    "load_state",
-    "mode_in_force",
-    "recorded_cycles",
-]

@@ -57,9 +57,21 @@ class Subscription:
 class Listener:
     """LISTEN on one channel over one connection, for any number of subscribers in this process."""
 
-    def __init__(self, connect: Connect, channel: str, *, clock: Clock) -> None:
-        """`connect` opens a dedicated connection, for example `lambda: single(dsn)`."""
+    def __init__(
+        self,
+        connect: Connect,
+        channel: str,
+        *,
+        clock: Clock,
+        on_payload: Callable[[str], None] | None = None,
+    ) -> None:
+        """`connect` opens a dedicated connection, for example `lambda: single(dsn)`.
+
+        `on_payload` is called at once with what each notification says, and with `*` on every
+        connect, when any number may have been missed.
+        """
         self._connect = connect
+        self._on_payload = on_payload
         self._channel = channel
         self._clock = clock
         # One event stands for the next wake-up of everybody: waiting registers nothing that would
@@ -99,6 +111,8 @@ class Listener:
         conn.add_termination_listener(self._on_lost)
         await conn.add_listener(self._channel, self._on_notify)
         self.connected = True
+        if self._on_payload is not None:
+            self._on_payload("*")
         self._wake()
 
     async def _relay(self, conn: "asyncpg.Connection[asyncpg.Record]") -> None:
@@ -119,7 +133,9 @@ class Listener:
         woken, self._next = self._next, asyncio.Event()
         woken.set()
 
-    def _on_notify(self, _conn: object, _pid: int, _channel: str, _payload: object) -> None:
+    def _on_notify(self, _conn: object, _pid: int, _channel: str, payload: object) -> None:
+        if self._on_payload is not None:
+            self._on_payload(str(payload))
         self._stirred.set()
 
     def _on_lost(self, _conn: object) -> None:

@@ -2,7 +2,8 @@
 
 NOTIFY only says "look"; what is read comes from the log by position, and a poll behind it sees what
 no notification announced. The tail is read once for all watchers and kept in a short ring; a watcher
-that falls out of the ring reads from the log itself, so a slow one loses nothing.
+that falls out of the ring reads from the log itself, so a slow one loses nothing. While nobody
+watches nothing is read.
 """
 
 import asyncio
@@ -37,6 +38,7 @@ class Feed:
         self._head = -1
         self._ring_from = 0
         self._ready = asyncio.Event()
+        self._wanted = asyncio.Event()
         self._turn: asyncio.Future[None] | None = None
         self._closed = False
         self.watchers = 0
@@ -52,16 +54,29 @@ class Feed:
         wake = self._listener.subscribe()
         while not self._closed:
             try:
-                await self._read_on()
+                if self.watchers:
+                    await self._read_on()
+                else:
+                    self._forget()
+                    self._wanted.clear()
                 self.is_lagging = False
             except Unavailable as exc:
                 self.is_lagging = True
                 log.warning("feed_waits", reason=str(exc))
-            await wake.wait(POLL_S)
+            if self.watchers:
+                await wake.wait(POLL_S)
+            else:
+                await self._wanted.wait()
+
+    def _forget(self) -> None:
+        self._ring.clear()
+        self._head = -1
+        self._ready.clear()
 
     def close(self) -> None:
         """End every follower, so that their connections can end in good order."""
         self._closed = True
+        self._wanted.set()
         self._ready.set()
         self._wake_followers()
 
@@ -104,10 +119,11 @@ class Feed:
 
         Nothing is missed and nothing comes twice, however slow the caller is.
         """
-        await self._ready.wait()
-        seen = self._head if after is None else after
         self.watchers += 1
+        self._wanted.set()
         try:
+            await self._ready.wait()
+            seen = self._head if after is None else after
             while not self._closed:
                 if seen < self._ring_from:
                     # What is committed up to the head now is seen by the query that follows.

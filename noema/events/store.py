@@ -303,7 +303,7 @@ async def committed(conn: Conn, event_ids: Sequence[UUID]) -> set[UUID]:
     return {row["id"] for row in await conn.fetch(_COMMITTED, list(event_ids))}
 
 
-def _event(row: Mapping[str, Any]) -> Event:
+def _event(row: asyncpg.Record) -> Event:
     return Event(
         seq=row["seq"],
         id=row["id"],
@@ -388,7 +388,7 @@ async def head(conn: Conn) -> int:
 
 async def search_log(
     conn: Conn, mind: UUID, *, through: int, words: Sequence[str], scan: int, limit: int
-) -> list[Mapping[str, Any]]:
+) -> list[asyncpg.Record]:
     patterns = [contains(escape(word)) for word in words]
     return list(await conn.fetch(_SEARCH_LOG, mind, through, patterns, scan, limit))
 

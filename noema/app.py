@@ -1,0 +1,224 @@
+"""The composition root: the one place that knows which class stands behind which Protocol.
+
+    open_database ─▶ migrate ─▶ Database, Writer, Listener ─▶ EventLog, Feed ─▶ Minds, Runner, Replays
+
+The order of the exit stack is the order of stopping, backwards: streams end, minds finish the cycle
+they are in and give their leases back, the writer commits what waits, the database stops last.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from noema import __version__
+from noema.auth.access import Access
+from noema.cognition.cycle import Thinker
+from noema.cognition.executive import Executive
+from noema.cognition.minds import Minds
+from noema.cognition.processes import ALL
+from noema.cognition.runner import LEASE_S, Checkpoint, Runner, no_checkpoint
+from noema.config import Settings
+from noema.core.clock import Clock, Ids
+from noema.core.errors import NoemaError
+from noema.db import migrate, protection
+from noema.db.embedded import EmbeddedPostgres
+from noema.db.listen import Listener
+from noema.db.protection import Protection
+from noema.db.tx import Database, connect, single
+from noema.events.feed import Consumers, Feed
+from noema.events.log import EventLog
+from noema.events.model import new_event
+from noema.events.unit import Unit
+from noema.events.writer import Writer
+from noema.replay.service import Replays
+from noema.web.store import Pages
+
+log = structlog.get_logger()
+
+CHANNEL: Final = "noema_events"
+_POOL: Final = 10
+_HOUSEKEEPING_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dsns:
+    """How to reach the database: as its owner for migrations, as the application for the rest."""
+
+    owner: str = field(repr=False)
+    app: str = field(repr=False)
+    is_embedded: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noema:
+    """Everything that is alive while the daemon runs."""
+
+    settings: Settings
+    dsns: Dsns
+    protection: Protection
+    clock: Clock
+    ids: Ids
+    db: Database
+    events: EventLog
+    writer: Writer
+    feed: Feed
+    consumers: Consumers
+    minds: Minds
+    runner: Runner
+    replays: Replays
+    access: Access
+    pages: Pages
+    health: "Health"
+
+
+class Health:
+    """What the process itself measures. Lag is how late the event loop ran, in seconds."""
+
+    def __init__(self) -> None:
+        self.loop_lag_s = 0.0
+        self.worst_loop_lag_s = 0.0
+
+    async def run(self) -> None:
+        """Measure twice a second, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            asked = loop.time()
+            await asyncio.sleep(0.5)
+            self.loop_lag_s = max(0.0, loop.time() - asked - 0.5)
+            self.worst_loop_lag_s = max(self.worst_loop_lag_s * 0.99, self.loop_lag_s)
+
+
+@asynccontextmanager
+async def open_database(settings: Settings, clock: Clock) -> AsyncIterator[Dsns]:
+    """Yield the way to the configured server, or to the embedded one, which stops afterwards."""
+    if settings.database_url is not None:
+        yield Dsns(
+            owner=settings.owner_database_url or settings.database_url,
+            app=settings.database_url,
+            is_embedded=False,
+        )
+        return
+    server = EmbeddedPostgres(settings.data_dir, clock)
+    try:
+        cluster = await server.start()
+        yield Dsns(
+            owner=cluster.owner_dsn,
+            app=cluster.app_dsn,
+            is_embedded=True,
+            notes=cluster.notes,
+        )
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def build(
+    settings: Settings,
+    dsns: Dsns,
+    *,
+    clock: Clock,
+    ids: Ids,
+    lease_s: float = LEASE_S,
+    checkpoint: Checkpoint = no_checkpoint,
+) -> AsyncIterator[Noema]:
+    """Bring the schema up to date and yield the running whole; stop it in good order afterwards."""
+    await migrate.up(dsns.owner)
+    role = await protection.choose_role(dsns.app)
+    async with AsyncExitStack() as stack:
+        db = await stack.enter_async_context(
+            connect(dsns.app, clock=clock, min_size=2, max_size=_POOL, role=role)
+        )
+        async with db.reading() as tx:
+            protected = await protection.inspect(tx)
+        events = EventLog(db=db)
+        writer = Writer(connect=lambda: single(dsns.app, role), clock=clock)
+        runner = Runner(
+            db=db,
+            events=events,
+            writer=writer,
+            thinker=Thinker(processes=ALL, events=events, clock=clock, ids=ids),
+            executive=Executive(db=db, writer=writer, clock=clock, ids=ids),
+            clock=clock,
+            owner=ids.new(),
+            lease_s=lease_s,
+            checkpoint=checkpoint,
+        )
+        listener = Listener(
+            lambda: single(dsns.app, role), CHANNEL, clock=clock, on_payload=runner.wake
+        )
+        feed = Feed(log=events, listener=listener)
+        replays = Replays(db=db, events=events, processes=ALL, clock=clock, ids=ids)
+        health = Health()
+        minds = Minds(db=db, events=events, writer=writer, clock=clock, ids=ids)
+        noema = Noema(
+            settings=settings,
+            dsns=dsns,
+            protection=protected,
+            clock=clock,
+            ids=ids,
+            db=db,
+            events=events,
+            writer=writer,
+            feed=feed,
+            consumers=Consumers(db=db, log=events),
+            minds=minds,
+            runner=runner,
+            replays=replays,
+            access=Access(db=db, clock=clock, ids=ids),
+            pages=Pages(db=db),
+            health=health,
+        )
+        async with _tasks(noema, listener):
+            await _announce(noema)
+            yield noema
+
+
+@asynccontextmanager
+async def _tasks(noema: Noema, listener: Listener) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as writing:
+        writing.create_task(noema.writer.run(), name="writer")
+        try:
+            async with asyncio.TaskGroup() as working:
+                endless = [
+                    working.create_task(listener.run(), name="listener"),
+                    working.create_task(noema.health.run(), name="health"),
+                    working.create_task(noema.replays.run(), name="replays"),
+                    working.create_task(noema.feed.run(), name="feed"),
+                    working.create_task(_housekeeping(noema), name="housekeeping"),
+                ]
+                working.create_task(noema.runner.run(), name="runner")
+                try:
+                    yield
+                finally:
+                    noema.feed.close()
+                    noema.runner.stop()
+                    for task in endless:
+                        task.cancel()
+        finally:
+            noema.writer.stop()
+
+
+async def _announce(noema: Noema) -> None:
+    event = new_event(
+        noema.ids,
+        type="daemon.started",
+        occurred_at=noema.clock.now(),
+        actor="daemon",
+        data={"version": __version__, "protection": noema.protection.kind},
+    )
+    await noema.writer.submit(Unit(events=(event,)))
+
+
+async def _housekeeping(noema: Noema) -> None:
+    while True:
+        try:
+            await noema.events.prune_keys(noema.clock.now())
+            await noema.access.prune(noema.clock.now())
+        except NoemaError as exc:
+            log.warning("housekeeping_failed", reason=str(exc))
+        await asyncio.sleep(_HOUSEKEEPING_S)
