@@ -75,6 +75,11 @@ class Noema:
     pages: Pages
     health: "Health"
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the database is the one Noema brings."""
+        return self.dsns.is_embedded
+
 
 class Health:
     """What the process itself measures. Lag is how late the event loop ran, in seconds."""

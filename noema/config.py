@@ -8,7 +8,7 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -70,6 +70,10 @@ class Settings:
             return self.public_url
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+    def with_port(self, port: int) -> "Settings":
+        """Return the same settings with the port that was really bound."""
+        return replace(self, port=port)
 
     @property
     def secure(self) -> bool:

@@ -117,30 +117,47 @@
     try { return one(selector); } catch { return null; }
   };
 
+  // A long table comes in blocks of rows, so that the browser can skip those out of sight; new rows
+  // enter the first block, the oldest leave the last. What the server sent stays: a long page does
+  // not shrink when the first live row arrives.
+  const BLOCK = 200;
+  const blocks = (list) => (list.matches('tbody') ? [...list.parentElement.tBodies] : [list]);
+  const count = (list) => blocks(list).reduce((n, block) => n + block.children.length, 0);
+  const caps = new Map(all('[data-cap]').map((list) => [list, Math.max(Number(list.dataset.cap), count(list))]));
+  const capOf = (list) => caps.get(list) ?? (Number(list.dataset.cap) || 200);
   const trim = (list, fromEnd) => {
-    const cap = Number(list.dataset.cap) || 200;
-    while (list.children.length > cap) {
-      const victim = fromEnd ? list.lastElementChild : list.firstElementChild;
-      if (victim.contains(document.activeElement)) break;
+    if (fromEnd && list.matches('tbody') && list.children.length > 2 * BLOCK) {
+      const older = document.createElement('tbody');
+      older.append(...[...list.children].slice(BLOCK));
+      list.after(older);
+    }
+    for (let over = count(list) - capOf(list); over > 0; over -= 1) {
+      const last = blocks(list).at(-1);
+      const victim = fromEnd ? last.lastElementChild : list.firstElementChild;
+      if (!victim || victim.contains(document.activeElement)) break;
       victim.remove();
+      if (last !== list && !last.children.length) last.remove();
     }
   };
 
+  let recent = [];
   const applyAll = (pieces) => {
     const prepends = new Map();
     const seen = new Map();
-    const calm = pieces.length > 6;
+    // A flood is not highlighted row by row: nobody could follow it, and it costs frames.
+    const now = performance.now();
+    recent = [...recent.filter((t) => now - t < 2000), ...pieces.map(() => now)].slice(-50);
+    const calm = recent.length > 12;
     for (const piece of pieces) {
       const home = piece.topic ? one(`[data-live="${CSS.escape(piece.topic)}"]`) : null;
       if (piece.topic && !home) continue;
-      let target = find(piece.target);
+      const target = find(piece.target);
       const fresh = parse(piece.html);
       if (piece.mode === 'replace') {
         if (target) replace(target, fresh);
         else if (home?.matches('ul, ol, tbody')) home.prepend(fresh);
         continue;
       }
-      target ??= null;
       if (!target) continue;
       const id = fresh.firstElementChild?.id;
       const known = id && (seen.get(id) ?? document.getElementById(id));
@@ -162,8 +179,7 @@
     }
     for (const [target, list] of prepends) {
       const batch = document.createDocumentFragment();
-      const cap = Number(target.dataset.cap) || 200;
-      for (const fresh of list.slice(-cap).reverse()) batch.append(fresh);
+      for (const fresh of list.slice(-capOf(target)).reverse()) batch.append(fresh);
       target.prepend(batch);
       trim(target, true);
     }
@@ -491,9 +507,9 @@
     }
   };
   document.addEventListener('click', (event) => {
-    const button = event.target.closest('[data-copy], [data-copy-from]');
+    const button = event.target.closest('.copy, [data-copy-from]');
     if (button) {
-      copy(button.dataset.copy ?? one(button.dataset.copyFrom).textContent, button);
+      copy(button.dataset.copyFrom ? one(button.dataset.copyFrom).textContent : button.previousElementSibling.title, button);
       return;
     }
     if (event.target.closest('[data-help]')) { one('#help').showModal(); return; }

@@ -129,7 +129,7 @@ def attend(proposals: Iterable[Proposal], brain: Brain) -> Outcome:
     entries = []
     for proposal in ordered:
         candidate = proposal.candidate
-        features = {k: v for k, v in candidate.features.items() if v}
+        features = {k: v for k, v in candidate.features.items() if v and k not in OWNED}
         raw = dict(candidate.raw)
         owned.add_to(candidate, features, raw)
         entries.append(Entry(proposal, {k: v for k, v in features.items() if v}, raw))
@@ -142,6 +142,19 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     proposal: Proposal
     features: Mapping[str, int]
     raw: Mapping[str, int]
+
+
+def entries_of(outcome: Outcome, order: Sequence[str]) -> list[Entry]:
+    """Return what was weighed in a recorded outcome; `order` names the processes as registered."""
+    index = {name: i for i, name in enumerate(order)}
+    return [
+        Entry(
+            Proposal(index.get(s.candidate.process, len(index)), s.ordinal, s.candidate),
+            s.features,
+            s.raw,
+        )
+        for s in outcome.scored
+    ]
 
 
 def decide(

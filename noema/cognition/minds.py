@@ -193,6 +193,14 @@ class Minds:
         """Return the settings in force."""
         return (await self.settings_history(mind, limit=1))[0].settings
 
+    async def settings_of(self, mind: Mind, version: int) -> MindSettings:
+        """Return the settings of that version, or raise NotFound."""
+        async with self._db.reading() as tx:
+            rows = await store.settings_versions(tx.conn, mind.id, at_most=version, limit=1)
+        if not rows or rows[0]["version"] != version:
+            raise NotFound("settings version", version)
+        return msgspec.convert(rows[0]["settings"], MindSettings)
+
     async def settings_history(self, mind: Mind, *, limit: int = 50) -> list[SettingsVersion]:
         """Return the versions of the mind's settings, newest first."""
         async with self._db.reading() as tx:

@@ -70,6 +70,7 @@ class RecordedCycle(msgspec.Struct, frozen=True, kw_only=True):
     scorer_version: int
     state_version: int
     versions: Mapping[str, int]
+    processes: tuple[str, ...]
     candidate_set: str
     outcome: Outcome
     candidates: tuple[Event, ...]
@@ -228,6 +229,8 @@ class Writing:
             "scorer_version": SCORER_VERSION,
             "state_version": STATE_VERSION,
             "versions": turn.versions,
+            # jsonb keeps an object's keys in an order of its own, and the registry's breaks ties.
+            "processes": tuple(turn.versions),
             "weights": outcome.weights,
             "threshold": outcome.threshold,
             "k": outcome.k,
@@ -288,12 +291,12 @@ def read(events: Sequence[Event]) -> RecordedCycle:
     candidates = tuple(by_type.get("candidate.scored", ()))
     data = completed.data
     outcome = Outcome(
-        scored=tuple(_scored(e) for e in candidates),
+        scored=_all_scored(candidates),
         weights=data["weights"],
         threshold=data["threshold"],
         k=data["k"],
     )
-    answers = tuple(_answer(e) for e in by_type.get("port.answered", ()))
+    answers = tuple(read_answer(e) for e in by_type.get("port.answered", ()))
     return RecordedCycle(
         id=completed.cycle_id or completed.id,
         number=data["number"],
@@ -307,6 +310,7 @@ def read(events: Sequence[Event]) -> RecordedCycle:
         scorer_version=data["scorer_version"],
         state_version=data["state_version"],
         versions=data["versions"],
+        processes=tuple(data["processes"]),
         candidate_set=data["candidate_set"],
         outcome=outcome,
         candidates=candidates,
@@ -318,9 +322,20 @@ def read(events: Sequence[Event]) -> RecordedCycle:
     )
 
 
-def _scored(event: Event) -> Scored:
+def _all_scored(candidates: Sequence[Event]) -> tuple[Scored, ...]:
+    scored = [read_candidate(e) for e in candidates]
+    for i, (one, event) in enumerate(zip(scored, candidates, strict=True)):
+        if event.is_redacted and one.gate == "duplicate":
+            # Whose duplicate it was is gone with the key; that it was one is still on record.
+            candidate = msgspec.structs.replace(one.candidate, key=scored[0].candidate.key)
+            scored[i] = msgspec.structs.replace(one, candidate=candidate)
+    return tuple(scored)
+
+
+def read_candidate(event: Event) -> Scored:
+    """Return the candidate of the event; `features` of the candidate itself are not told apart."""
     data, content = event.data, event.content
-    topic = REDACTED if event.is_redacted else content["topic"]
+    topic = f"{REDACTED} {event.id}" if event.is_redacted else content["topic"]
     intent = content.get("intent")
     replies_to = data.get("replies_to")
     return Scored(
@@ -345,7 +360,8 @@ def _scored(event: Event) -> Scored:
     )
 
 
-def _answer(event: Event) -> PortAnswer:
+def read_answer(event: Event) -> PortAnswer:
+    """Return what the event says was asked and answered; nothing of it where it was redacted."""
     request = event.content.get("request", {"words": (), "limit": 0})
     return PortAnswer(
         process=event.data["process"],

@@ -447,3 +447,9 @@ async def _wait(event: asyncio.Event, seconds: float) -> bool:
         return False
     return True
 
+
+
+async def load_modes(db: Database) -> Modes:
+    """Return every version of every mode."""
+    async with db.reading() as tx:
+        return await store.modes(tx.conn)

@@ -248,7 +248,8 @@ def observe(
         if topic in pending:
             newer = fresh.pop(topic)
             pending[topic] = _joined(pending[topic], newer.stimuli, newer.ids, newer.count)
-    if fold.observed:
+    if fold.observed or not state.cycle:
+        # A mind that has just begun has not been quiet since 1970.
         fold.changes["quiet_since_us"] = now_us
         fold.changes["quiet_timers"] = 0
     state = msgspec.structs.replace(
@@ -404,6 +405,11 @@ def _pending_after(
             expired.append(group)
         else:
             pending[group.topic] = msgspec.structs.replace(group, waited=group.waited + 1)
+    # Messages are taken whatever waits already, so that a flood of them could pass the limit.
+    if len(pending) > state.settings.pending_limit:
+        ranked = _turn_of(pending, touched=set(), most=len(pending))
+        surplus = ranked[state.settings.pending_limit :]
+        expired.extend(pending.pop(group.topic) for group in surplus)
     return pending, tuple(expired)
 
 

@@ -8,7 +8,7 @@ watches nothing is read.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
@@ -104,20 +104,31 @@ class Feed:
         if turn is not None and not turn.done():
             turn.set_result(None)
 
-    async def _next_turn(self, seen: int) -> None:
+    async def _next_turn(self, seen: int, timeout_s: float | None) -> bool:
         # The ring may have moved on while the follower was writing; only then is there no wait.
         if self._head > seen or self._closed:
-            return
+            return True
         if self._turn is None:
             self._turn = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._turn)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._turn)
+        except TimeoutError:
+            return False
+        return True
 
     async def follow(
-        self, after: int | None, *, mind: UUID | None = None, type_: str | None = None
-    ) -> AsyncIterator[Event]:
+        self,
+        after: int | None,
+        *,
+        mind: UUID | None = None,
+        type_: str | None = None,
+        idle_s: float | None = None,
+    ) -> AsyncGenerator[Event | None, None]:
         """Yield every event after the position (from now on where None), as it comes.
 
-        Nothing is missed and nothing comes twice, however slow the caller is.
+        Nothing is missed and nothing comes twice, however slow the caller is. With `idle_s` it
+        yields None whenever nothing came for that long. It ends when the feed is closed.
         """
         self.watchers += 1
         self._wanted.set()
@@ -137,8 +148,8 @@ class Feed:
                         if mind in (None, event.mind_id) and type_ in (None, event.type):
                             yield event
                     seen = fresh[-1].seq
-                else:
-                    await self._next_turn(seen)
+                elif not await self._next_turn(seen, idle_s):
+                    yield None
         finally:
             self.watchers -= 1
 

@@ -186,8 +186,8 @@ def short_id(value: str, length: int = 8) -> Markup:
     """Return the last characters of the id, where a version 7 id differs, and a copy button."""
     shown = value if len(value) <= length else value[-length:]
     return Markup(
-        '<span class="id"><code title="{0}">{1}</code><button type="button" class="copy" '
-        'data-copy="{0}" aria-label="Copy {1}" title="Copy"></button></span>'
+        '<span class="id"><code title="{0}">{1}</code>'
+        '<button type="button" class="copy" aria-label="Copy {1}"></button></span>'
     ).format(value, shown)
 
 

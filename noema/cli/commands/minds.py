@@ -161,11 +161,15 @@ def step(ctl: Ctl, mind: str) -> None:
     click.echo(f"Asked {visible(mind)} for one cycle.")
 
 
+_MOST_WEIGHT = 10
+
+
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Return the nested settings that `a.b=1.5 c=7` spells.
 
-    Decimals stay text, so that no digit is lost on the way; whole numbers, true, false and null
-    are what they are in JSON; everything else is text.
+    Decimals stay text, so that no digit is lost on the way, and so do weights up to 10; other whole
+    numbers (weights in micro-units among them), true, false and null are what they are in JSON;
+    everything else is text.
     """
     settings: dict[str, Any] = {}
     for pair in pairs:
@@ -180,7 +184,12 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
                 raise click.UsageError(f"{key!r} is set both as a value and as a group.")
         if names[-1] in place:
             raise click.UsageError(f"{key!r} is set twice.")
-        place[names[-1]] = _value(text)
+        value = _value(text)
+        if names[0] == "weights" and isinstance(value, int) and 0 <= value <= _MOST_WEIGHT:
+            # A weight is typed as people say it, 2 as well as 2.0; over HTTP a whole number is in
+            # micro-units, and so is a large one here.
+            value = text
+        place[names[-1]] = value
     return settings
 
 

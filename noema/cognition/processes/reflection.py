@@ -49,7 +49,6 @@ def _summary(brain: Brain) -> Candidate:
         features={
             "confidence": MICRO,
             "valence": MICRO // 2,
-            "recency": MICRO,
             "urgency": pressing,
         },
         raw={"urgency": admitted},

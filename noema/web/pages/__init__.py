@@ -1,1 +1,4 @@
-"""Server-rendered pages, one module per page."""
+"""temporary"""
+from noema.web.api.events import stream
+from noema.web.call import Endpoint
+ROUTES: tuple[Endpoint, ...] = ()

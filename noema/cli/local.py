@@ -1,0 +1,67 @@
+"""What works against the database directly, so that somebody can be let in without a daemon.
+
+With the embedded server the running daemon's is used, or one is started for the moment.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from noema import config
+from noema.app import Dsns, open_database
+from noema.auth.access import Access
+from noema.config import Settings
+from noema.core.clock import SystemClock, UuidV7Ids
+from noema.db import embedded, migrate, protection
+from noema.db.tx import Database, connect
+
+
+@asynccontextmanager
+async def database_of(settings: Settings) -> AsyncIterator[Dsns]:
+    """Yield the way to the database: the configured one, the running daemon's, or one started here."""
+    if settings.database_url is None:
+        cluster = await embedded.running(settings.data_dir)
+        if cluster is not None:
+            yield Dsns(
+                owner=cluster.owner_dsn,
+                app=cluster.app_dsn,
+                is_embedded=True,
+                notes=cluster.notes,
+            )
+            return
+    async with open_database(settings, SystemClock()) as dsns:
+        yield dsns
+
+
+@asynccontextmanager
+async def _database(dsns: Dsns) -> AsyncIterator[Database]:
+    role = await protection.choose_role(dsns.app)
+    async with connect(dsns.app, clock=SystemClock(), max_size=2, role=role) as db:
+        yield db
+
+
+async def create_token(name: str) -> str:
+    """Make an administrator's token, with the schema brought up to date first; return it."""
+    clock = SystemClock()
+    async with database_of(config.load()) as dsns:
+        await migrate.up(dsns.owner)
+        async with _database(dsns) as db:
+            return await Access(db=db, clock=clock, ids=UuidV7Ids(clock)).create_token(name)
+
+
+async def new_link() -> str:
+    """Return a one-time link into the daemon that the settings describe."""
+    settings = config.load()
+    clock = SystemClock()
+    async with database_of(settings) as dsns, _database(dsns) as db:
+        access = Access(db=db, clock=clock, ids=UuidV7Ids(clock))
+        return await access.new_link(base_url=settings.base_url)
+
+
+async def migrate_status() -> list[dict[str, Any]]:
+    """Return every migration and its state."""
+    async with database_of(config.load()) as dsns:
+        return [
+            {"version": m.version, "name": m.name, "state": m.state, "applied_at": m.applied_at}
+            for m in await migrate.status(dsns.owner)
+        ]

@@ -1,0 +1,122 @@
+"""A cycle as verification reads it: its own events, what it observed, and stand-ins for the rest."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from noema.cognition.attention import OWNED, Proposal
+from noema.cognition.model import Candidate
+from noema.cognition.process import Found
+from noema.cognition.record import PortAnswer, read_candidate
+from noema.events.model import Event
+from noema.replay.compare import raise_difference
+
+NO_ID: Final = UUID(int=0)
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What a completed cycle says of itself that cannot be computed, but has to fit."""
+
+    number: int
+    trigger: str
+    as_of_us: int
+    through: int
+    control_through: int
+    mode: str
+    mode_version: int
+    scorer_version: int
+    state_version: int
+    versions: dict[str, int]
+    processes: tuple[str, ...]
+    duration_us: int
+    timings_us: dict[str, int]
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A cycle's events and what it observed, as the log holds them."""
+
+    head: Head
+    events: tuple[Event, ...]
+    control: tuple[Event, ...]
+    stimuli: tuple[Event, ...]
+    redactions: frozenset[UUID]
+
+    @property
+    def completed(self) -> Event:
+        return self.of("cycle.completed")[0]
+
+    @property
+    def inputs(self) -> tuple[Event, ...]:
+        return (*self.control, *self.stimuli)
+
+    def of(self, type_: str) -> list[Event]:
+        """Return the cycle's own events of the type, in order."""
+        return [e for e in self.events if e.type == type_]
+
+
+class RecordedPorts:
+    """Serves one process the answers on record; what it asks must be what it asked then."""
+
+    def __init__(self, cycle: int, process: str, answers: Sequence[PortAnswer]) -> None:
+        self._cycle = cycle
+        self._process = process
+        self._left = list(answers)
+        self.problem: str | None = None
+
+    async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
+        answer = self._left.pop(0) if self._left else None
+        if answer is None:
+            self.problem = f"{self._process} asks more of the log than it did"
+            return ()
+        if answer.words != tuple(words) or answer.limit != limit:
+            self.problem = f"{self._process} asks the log something else than it did"
+        return answer.found
+
+    def close(self) -> None:
+        if self._left and self.problem is None:
+            self.problem = f"{self._process} asks less of the log than it did"
+        if self.problem is not None:
+            values = "the request on record", "another request"
+            raise_difference(
+                self._cycle, None, "port.answered", values, "port.answered", self.problem
+            )
+
+
+class RecordedIds:
+    """Hands the ids and salts on record to the events that are made again."""
+
+    def __init__(self) -> None:
+        self.next: list[tuple[UUID, bytes]] = []
+
+    def salt(self) -> bytes:
+        return self.next[0][1] if self.next else b""
+
+    def new(self) -> UUID:
+        return self.next.pop(0)[0] if self.next else NO_ID
+
+
+def proposals_of(cycle: Recorded, index: int, name: str) -> list[Proposal]:
+    """Return what the process proposed, from the record, without what attention added."""
+    proposals = []
+    for event in cycle.of("candidate.scored"):
+        if event.data.get("process") == name:
+            scored = read_candidate(event)
+            candidate: Candidate = msgspec.structs.replace(
+                scored.candidate,
+                features={k: v for k, v in scored.features.items() if k not in OWNED},
+                raw={k: v for k, v in scored.raw.items() if k not in OWNED},
+            )
+            proposals.append(Proposal(index, scored.ordinal, candidate))
+    return proposals
+
+
+def thoughts_of(cycle: Recorded, admitted: Sequence[Event]) -> list[Event]:
+    """Return the thought on record for each admitted candidate; one without id where none is."""
+    recorded = cycle.of("thought.admitted")
+    if len(recorded) == len(admitted):
+        return recorded
+    by_cause: Mapping[UUID, Event] = {c: e for e in recorded for c in e.causes}
+    missing = msgspec.structs.replace(cycle.completed, id=NO_ID)
+    return [by_cause.get(e.id, missing) for e in admitted]

@@ -1,0 +1,92 @@
+"""The log over HTTP: pages of it, one event, and the stream."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+from starlette.responses import Response
+
+from noema.core.errors import InvalidInput
+from noema.events.model import Event, decode_position, encode_position
+from noema.web import forms, reply
+from noema.web.call import Call
+from noema.web.gate import cookie_name
+from noema.web.live import HEARTBEAT, HEARTBEAT_S, EventStream, frame
+from noema.web.reply import Json
+
+
+async def _mind_id(call: Call) -> UUID | None:
+    slug = call.query.get("mind")
+    return (await call.services.minds.get(slug)).id if slug else None
+
+
+async def list_events(call: Call) -> Json:
+    limit = forms.limit_of(call.query)
+    order = call.query.get("order", "asc")
+    if order not in ("asc", "desc"):
+        raise InvalidInput("order is asc or desc.", field="order")
+    position = call.query.get("after")
+    seq = decode_position(position) if position else None
+    mind, type_ = await _mind_id(call), call.query.get("type") or None
+    text = call.query.get("text") or None
+    since, until = forms.moment(call.query, "from"), forms.moment(call.query, "to")
+    events = call.services.events
+    if order == "desc" or text or since or until:
+        if order == "asc":
+            raise InvalidInput("text, from and to need order=desc.", field="order")
+        rows = await events.before(
+            seq, mind=mind, type_=type_, text=text, since=since, until=until, limit=limit + 1
+        )
+    else:
+        rows = await events.after(seq or 0, mind=mind, type_=type_, limit=limit + 1)
+    items = [await _shown(call, e) for e in rows[:limit]]
+    more = encode_position(rows[limit - 1].seq) if len(rows) > limit else None
+    return Json(reply.page(items, more))
+
+
+async def _shown(call: Call, event: Event) -> dict[str, object]:
+    return reply.event(event, await call.services.pages.slug_of(event.mind_id))
+
+
+async def get_event(call: Call) -> Json:
+    event = await call.services.events.get(forms.uuid_of(call.path("id"), "event"))
+    shown = await _shown(call, event)
+    return Json(shown | {"is_redacted": event.is_redacted, "is_intact": event.is_intact})
+
+
+def resume_from(call: Call) -> int | None:
+    """Return where a stream is to go on: the browser's own header first, then the newest `after`."""
+    header = call.request.headers.get("last-event-id")
+    if header:
+        return decode_position(header)
+    asked = [decode_position(p) for p in call.request.query_params.getlist("after") if p]
+    return max(asked, default=None)
+
+
+async def stream(call: Call) -> Response:
+    after = resume_from(call)
+    mind, type_ = await _mind_id(call), call.query.get("type") or None
+    return EventStream(_frames(call, after, mind, type_))
+
+
+async def _frames(
+    call: Call, after: int | None, mind: UUID | None, type_: str | None
+) -> AsyncIterator[bytes]:
+    feed = call.services.feed
+    async for event in feed.follow(after, mind=mind, type_=type_, idle_s=HEARTBEAT_S):
+        if event is None and not await is_still_in(call):
+            yield frame(event="end", data=b'"the session has ended"')
+            return
+        if event is None:
+            yield HEARTBEAT
+        else:
+            data = reply.encode(await _shown(call, event))
+            yield frame(event="event", data=data, position=encode_position(event.seq))
+    yield frame(event="end", data=b'"the daemon is stopping"')
+
+
+async def is_still_in(call: Call) -> bool:
+    """Whether the session that opened a stream still holds; a token is asked for anew each time."""
+    if call.session is None:
+        return True
+    secret = call.request.cookies.get(cookie_name(call.services), "")
+    return await call.services.access.session(secret) is not None

@@ -1,0 +1,145 @@
+"""Health, metrics, the whole system in one answer, and who the caller is."""
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from noema import __version__
+from noema.cognition.attention import SCORER_VERSION
+from noema.cognition.state import STATE_VERSION
+from noema.core.errors import NoemaError
+from noema.web.call import Call
+from noema.web.reply import Json, page
+from noema.web.services import Services
+
+
+async def healthz(call: Call) -> Json:
+    return Json({"status": "alive", "version": __version__})
+
+
+async def readyz(call: Call) -> Json:
+    checks: dict[str, str] = {}
+    try:
+        migrations = await call.services.pages.migrations()
+        waiting = [m.name for m in migrations if m.state != "applied"]
+        checks["database"] = "ok"
+        checks["migrations"] = "ok" if not waiting else f"{len(waiting)} not applied"
+    except NoemaError:
+        checks["database"] = "not reachable"
+    checks["writer"] = "ok" if call.services.writer.connected else "not connected"
+    ready = all(state == "ok" for state in checks.values())
+    return Json({"status": "ready" if ready else "not ready", **checks}, 200 if ready else 503)
+
+
+class _Gauges(Collector):
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def collect(self) -> list[Metric]:
+        s = self._services
+        plain = {
+            "noema_minds_running": ("Minds this process runs.", len(s.runner.statuses)),
+            "noema_writer_queued_units": ("Units that wait to be committed.", s.writer.queued_units),
+            "noema_writer_units_total": ("Units committed.", s.writer.units_committed),
+            "noema_writer_batches_total": ("Commits made for them.", s.writer.batches_committed),
+            "noema_writer_connected": ("1 while the writer is connected.", int(s.writer.connected)),
+            "noema_event_watchers": ("Open event streams.", s.feed.watchers),
+            "noema_loop_lag_seconds": ("How late the event loop ran last.", s.health.loop_lag_s),
+            "noema_loop_lag_worst_seconds": (
+                "The worst of the last minutes.",
+                s.health.worst_loop_lag_s,
+            ),
+        }
+        gauges: list[Metric] = [
+            GaugeMetricFamily(name, text, value=value) for name, (text, value) in plain.items()
+        ]
+        late = GaugeMetricFamily(
+            "noema_timer_lateness_seconds", "How late a mind's last timer fired.", labels=["mind"]
+        )
+        cycles = GaugeMetricFamily("noema_mind_cycles", "Cycles of a mind.", labels=["mind"])
+        for status in s.runner.statuses:
+            late.add_metric([status.slug], status.timer_late_us / 1_000_000)
+            cycles.add_metric([status.slug], status.cycle)
+        return [*gauges, late, cycles]
+
+
+async def metrics(call: Call) -> Response:
+    registry = CollectorRegistry()
+    registry.register(_Gauges(call.services))
+    return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+
+
+async def whoami(call: Call) -> Json:
+    who = call.who
+    return Json(
+        {
+            "actor": who.actor,
+            "namespace": who.namespace,
+            "role": who.role,
+            "console_role": who.console,
+            "agent_id": who.agent_id,
+        }
+    )
+
+
+async def describe(services: Services) -> dict[str, Any]:
+    """Return what the System page and `noemactl system` show; no secret is in it."""
+    protection = services.protection
+    statuses = services.runner.statuses
+    return {
+        "version": __version__,
+        "scorer_version": SCORER_VERSION,
+        "state_version": STATE_VERSION,
+        "database": {
+            "embedded": services.is_embedded,
+            "server_version": protection.server_version,
+            "pgvector": protection.pgvector,
+            "protection": protection.kind,
+            "role": protection.current_user,
+            "findings": protection.findings,
+            **await services.pages.counts(),
+        },
+        "migrations": [
+            {"version": m.version, "name": m.name, "state": m.state, "applied_at": m.applied_at}
+            for m in await services.pages.migrations()
+        ],
+        "partitions": await services.pages.partitions(),
+        "leases": await services.pages.leases(),
+        "writer": {
+            "connected": services.writer.connected,
+            "queued_units": services.writer.queued_units,
+            "units": services.writer.units_committed,
+            "batches": services.writer.batches_committed,
+        },
+        "feed": {"watchers": services.feed.watchers, "lagging": services.feed.is_lagging},
+        "loop": {
+            "lag_ms": round(services.health.loop_lag_s * 1000, 3),
+            "worst_lag_ms": round(services.health.worst_loop_lag_s * 1000, 3),
+        },
+        "minds": [
+            {
+                "slug": s.slug,
+                "epoch": s.epoch,
+                "cycle": s.cycle,
+                "timer_late_ms": s.timer_late_us / 1000,
+            }
+            for s in statuses
+        ],
+    }
+
+
+async def system(call: Call) -> Json:
+    return Json(await describe(call.services))
+
+
+async def tokens(call: Call) -> Json:
+    return Json(page(await call.services.access.tokens(), None))
+
+
+async def new_link(call: Call) -> Json:
+    """Return a one-time link that lets one browser in."""
+    link = await call.services.access.new_link(base_url=call.services.settings.base_url)
+    return Json({"url": link}, 201)

@@ -1,0 +1,83 @@
+"""One request on its way to a handler: who asks, what came, and the shape of a route."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noema.auth.access import Session
+from noema.core.errors import Denied, InvalidInput, UnsupportedMedia
+from noema.core.identity import ConsoleRole, Identity
+from noema.web import forms
+from noema.web.services import Services
+
+T = TypeVar("T")
+
+Need = Literal["public", "session", "read", "write"]
+"""Who may call: anybody; a browser session alone; who may read; who may change something."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A request that was let in. `identity` is None on public routes only."""
+
+    request: Request
+    services: Services
+    identity: Identity | None = None
+    session: Session | None = None
+    body: bytes = b""
+    form: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def who(self) -> Identity:
+        """The identity that acts."""
+        if self.identity is None:
+            raise Denied("This needs somebody to act; log in first.")
+        return self.identity
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters behind the question mark."""
+        return self.request.query_params
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key, where one came."""
+        return self.request.headers.get("idempotency-key")
+
+    def path(self, name: str) -> str:
+        """Return a part of the path."""
+        return str(self.request.path_params[name])
+
+    def json(self, type_: type[T]) -> T:
+        """Return the body as that type; raises InvalidInput or UnsupportedMedia."""
+        sent = self.request.headers.get("content-type", "").split(";")[0].strip().lower()
+        if sent != "application/json":
+            raise UnsupportedMedia(
+                f"Send JSON with Content-Type: application/json, not {sent[:60] or 'nothing'}."
+            )
+        if not self.body:
+            raise InvalidInput("The body is empty; send a JSON object.")
+        return forms.decode(self.body, type_)
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One line of the table of routes."""
+
+    method: Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
+    path: str
+    handler: Handler
+    need: Need
+    role: ConsoleRole = ConsoleRole.OBSERVER
+    summary: str = ""
+    takes: type[Any] | None = None
+    query: tuple[str, ...] = ()
+    status: int = 200
+    limit_bytes: int = 1024 * 1024
+    is_page: bool = False

@@ -1,0 +1,151 @@
+"""The one table of routes: what each needs, takes and answers. OpenAPI is made from it."""
+
+from typing import Final
+
+from noema.core.identity import ConsoleRole
+from noema.web import forms, pages
+from noema.web.api import cycles, events, minds, replays, system
+from noema.web.call import Endpoint
+
+_OPERATOR: Final = ConsoleRole.OPERATOR
+_ADMIN: Final = ConsoleRole.ADMINISTRATOR
+_STIMULI_BYTES: Final = 8 * 1024 * 1024
+_PAGING: Final = ("limit", "after")
+
+API: Final[tuple[Endpoint, ...]] = (
+    Endpoint(
+        method="GET", path="/healthz", handler=system.healthz, need="public",
+        summary="Whether the process is alive.",
+    ),
+    Endpoint(
+        method="GET", path="/readyz", handler=system.readyz, need="public",
+        summary="Whether database, migrations and writer are ready; 503 where not.",
+    ),
+    Endpoint(
+        method="GET", path="/metrics", handler=system.metrics, need="public",
+        summary="Figures in the Prometheus text format.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/whoami", handler=system.whoami, need="read",
+        summary="Who the credential speaks for.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/system", handler=system.system, need="read",
+        summary="Database, protection, migrations, leases, queues and versions.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/tokens", handler=system.tokens, need="read", role=_ADMIN,
+        summary="The tokens there are; never the tokens themselves.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/login-links", handler=system.new_link, need="write", role=_ADMIN,
+        status=201, summary="A link that lets one browser in once.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/minds", handler=minds.list_minds, need="read", query=_PAGING,
+        summary="The minds, by slug.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/minds", handler=minds.create_mind, need="write", role=_OPERATOR,
+        takes=forms.MindBody, status=201, summary="Create a mind.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/minds/{slug}", handler=minds.get_mind, need="read",
+        summary="One mind with its settings.",
+    ),
+    Endpoint(
+        method="PATCH", path="/v1/minds/{slug}", handler=minds.patch_mind, need="write",
+        role=_OPERATOR, takes=forms.MindPatch,
+        summary="Rename, pause or resume, or save a new version of the settings.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/minds/{slug}/mode", handler=minds.set_mode, need="write",
+        role=_OPERATOR, takes=forms.ModeBody, summary="Put the mind into a mode.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/minds/{slug}/step", handler=minds.step, need="write",
+        role=_OPERATOR, status=202, summary="Ask for one cycle now.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/minds/{slug}/stimuli", handler=minds.send_stimuli, need="write",
+        role=_OPERATOR, takes=forms.StimuliBody, status=202, limit_bytes=_STIMULI_BYTES,
+        summary="Send one stimulus, or up to 1,000 as items; all are kept or none.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/minds/{slug}/messages", handler=minds.send_message, need="write",
+        role=_OPERATOR, takes=forms.MessageBody, status=202, summary="Speak to the mind.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/minds/{slug}/conversations", handler=minds.conversations,
+        need="read", query=("limit",), summary="What people and the mind said.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/minds/{slug}/workspace", handler=minds.workspace, need="read",
+        summary="The thoughts in focus.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/minds/{slug}/goals", handler=minds.goals, need="read",
+        query=("closed",), summary="The mind's goals.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/minds/{slug}/goals", handler=minds.add_goal, need="write",
+        role=_OPERATOR, takes=forms.GoalBody, status=201, summary="Give the mind a goal.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/minds/{slug}/goals/{goal}/close", handler=minds.close_goal,
+        need="write", role=_OPERATOR, summary="Close a goal.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/minds/{slug}/cycles", handler=cycles.list_cycles, need="read",
+        query=("limit", "before", "trigger"), summary="The mind's cycles, newest first.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/minds/{slug}/cycles/{number}", handler=cycles.get_cycle,
+        need="read", summary="One cycle whole: every candidate with its features and score.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/minds/{slug}/cycles/{number}/why", handler=cycles.why, need="read",
+        query=("instead",),
+        summary="Why the winner won, and the smallest changes that would have flipped it.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/minds/{slug}/attention/dry-run", handler=minds.dry_run_attention,
+        need="read", takes=forms.DryRunBody,
+        summary="Which of the last admissions other settings would have changed.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/modes", handler=minds.modes, need="read", summary="The modes.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/events", handler=events.list_events, need="read",
+        query=("mind", "type", "after", "limit", "order", "text", "from", "to"),
+        summary="The log by position.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/events/{id}", handler=events.get_event, need="read",
+        summary="One event, and whether its content is what was committed to.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/replays", handler=replays.start, need="read",
+        takes=forms.ReplayBody, status=202, summary="Verify a mind's recorded cycles.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/replays", handler=replays.list_, need="read", query=("limit",),
+        summary="Replays, newest first.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/replays/{id}", handler=replays.get, need="read",
+        summary="One replay: progress, and the first difference.",
+    ),
+)  # fmt: skip
+
+STREAM: Final = Endpoint(
+    method="GET",
+    path="/v1/events/stream",
+    handler=pages.stream,
+    need="read",
+    query=("mind", "type", "after", "live"),
+    summary="The log as it grows, as server-sent events.",
+)
+
+ROUTES: Final[tuple[Endpoint, ...]] = (STREAM, *API, *pages.ROUTES)
