@@ -21,6 +21,8 @@ Conn: TypeAlias = (
 OLDEST_SERVER: Final = 15
 ACQUIRE_TIMEOUT_S: Final = 10.0
 _CONNECT_TIMEOUT_S: Final = 10.0
+# A frozen server answers nothing and closes nothing; without a limit a page would wait for ever.
+_COMMAND_TIMEOUT_S: Final = 60.0
 _JSONB_VERSION: Final = b"\x01"
 
 # What asyncpg raises when there is no server, no room, no such database or no such right.
@@ -125,6 +127,7 @@ async def connect(
             max_size=max_size,
             init=_prepare,
             timeout=_CONNECT_TIMEOUT_S,
+            command_timeout=_COMMAND_TIMEOUT_S,
             server_settings=_session(role),
         )
     try:
@@ -189,7 +192,7 @@ def _loss_is_unavailable(conn: Conn, place: str) -> Iterator[None]:
     try:
         yield
     except Exception as exc:
-        if not connection_lost(exc, conn):
+        if not isinstance(exc, TimeoutError) and not connection_lost(exc, conn):
             raise
         raise Unavailable(
             f"The connection to PostgreSQL at {place} was lost. Try again when it is back."

@@ -58,11 +58,17 @@ class Writer:
         self._room.set()
         self._closing = False
         self._in_play = 0
+        self._asked_at: float | None = None
         self._fixed_s = 0.0
         self._per_unit_s = 0.0
         self.connected = False
         self.units_committed = 0
         self.batches_committed = 0
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long the commit under way has gone without an answer, in seconds."""
+        return 0.0 if self._asked_at is None else self._clock.monotonic() - self._asked_at
 
     @property
     def queued_units(self) -> int:
@@ -168,7 +174,7 @@ class Writer:
 
     async def _commit(self, conn: Conn, batch: list[_Queued]) -> None:
         encoded = store.encode([item.unit for item in batch])
-        started = self._clock.monotonic()
+        started = self._asked_at = self._clock.monotonic()
         try:
             answers = await store.commit(conn, encoded)
         except store.Refused as exc:
@@ -179,6 +185,8 @@ class Writer:
             for item in batch:
                 await self._commit(conn, [item])
             return
+        finally:
+            self._asked_at = None
         self._learn(len(batch), self._clock.monotonic() - started)
         self.batches_committed += 1
         self.units_committed += len(batch)

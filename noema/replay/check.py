@@ -72,7 +72,7 @@ class Checker:
     # -- what holds of every cycle ---------------------------------------------------------------
 
     async def check_integrity(self, cycle: Recorded) -> None:
-        """Raise Differs unless every event is what was committed to, or was redacted by the book."""
+        """Raise Differs unless every event is what was committed to, or redacted by the book."""
         number = cycle.head.number
         if cycle.head.scorer_version != SCORER_VERSION:
             self._other_version(cycle, "scorer_version", "scorer", SCORER_VERSION)
@@ -147,7 +147,7 @@ class Checker:
     # -- thinking it again -----------------------------------------------------------------------
 
     async def rethink(self, state: MindState, cycle: Recorded) -> MindState:
-        """Return the state after the cycle, thought again; raise Differs at the first difference."""
+        """Think the cycle again; return the state after it, raise Differs at a difference."""
         state, brain = self.observe(state, cycle)
         self._compare_observed(cycle, state, brain)
         outcome = attend(await self._propose(brain, cycle), brain)
@@ -238,8 +238,8 @@ class Checker:
         else:
             ours = "none" if process is None else f"version {process.version}"
             self.note(
-                f"{name} ran as version {version} and this code has {ours}; its proposals were taken"
-                " as recorded."
+                f"{name} ran as version {version} and this code has {ours}; its proposals were"
+                " taken as recorded."
             )
 
     def _turn(self, cycle: Recorded, state: MindState, brain: Brain, outcome: Outcome) -> Turn:
@@ -314,7 +314,7 @@ class Checker:
                 await asyncio.sleep(0)
             compare_data(number, event, expected.data, event.id)
 
-    def _comparethoughts_of(
+    def _compare_thoughts(
         self,
         cycle: Recorded,
         writing: Writing,

@@ -18,7 +18,7 @@ _ABSENT: Final = "absent"
 
 
 class Differs(Exception):  # noqa: N818
-    """The check of a cycle ends here. `is_inexact`: the value hangs on text or on earlier cycles."""
+    """The check of a cycle ends here. `is_inexact`: it hangs on text or on earlier cycles."""
 
     def __init__(self, difference: Difference, *, is_inexact: bool = False) -> None:
         super().__init__(difference.what)

@@ -1,4 +1,4 @@
-"""A cycle as verification reads it: its own events, what it observed, and stand-ins for the rest."""
+"""A cycle as verification reads it: its events, what it observed, stand-ins for the rest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

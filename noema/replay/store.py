@@ -50,7 +50,8 @@ _FAIL_ALL = """
 
 _SELECT = """
     SELECT r.id, m.slug AS mind, r.kind, r.state, r.from_cycle AS "from", r.to_cycle AS "to",
-           r.cycles, r.verified, r.first_difference, r.notes, r.error, r.actor, r.created_at, r.finished_at
+           r.cycles, r.verified, r.first_difference, r.notes, r.error, r.actor, r.created_at,
+           r.finished_at
     FROM replays r JOIN minds m ON m.id = r.mind_id
     WHERE ($1::uuid IS NULL OR r.id = $1) AND ($2::text IS NULL OR m.slug = $2)
     ORDER BY r.created_at DESC, r.id DESC LIMIT $3

@@ -1,6 +1,7 @@
 """Health, metrics, the whole system in one answer, and who the caller is."""
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -16,6 +17,9 @@ from noema.web.reply import Json, page
 from noema.web.services import Services
 
 
+_READY_WITHIN_S: Final = 5.0
+
+
 async def healthz(call: Call) -> Json:
     return Json({"status": "alive", "version": __version__})
 
@@ -23,13 +27,17 @@ async def healthz(call: Call) -> Json:
 async def readyz(call: Call) -> Json:
     checks: dict[str, str] = {}
     try:
-        migrations = await call.services.pages.migrations()
+        async with asyncio.timeout(_READY_WITHIN_S):
+            migrations = await call.services.pages.migrations()
         waiting = [m.name for m in migrations if m.state != "applied"]
         checks["database"] = "ok"
         checks["migrations"] = "ok" if not waiting else f"{len(waiting)} not applied"
-    except NoemaError:
+    except (NoemaError, TimeoutError):
         checks["database"] = "not reachable"
-    checks["writer"] = "ok" if call.services.writer.connected else "not connected"
+    writer = call.services.writer
+    checks["writer"] = "ok" if writer.connected else "not connected"
+    if writer.stalled_s > _READY_WITHIN_S:
+        checks["writer"] = f"waits for a commit since {writer.stalled_s:.0f} s"
     ready = all(state == "ok" for state in checks.values())
     return Json({"status": "ready" if ready else "not ready", **checks}, 200 if ready else 503)
 
