@@ -157,7 +157,11 @@ def _checked(values: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
     public_url = values.get("public_url")
     if public_url is not None:
         public_url = _url("NOEMA_PUBLIC_URL", public_url, ("http", "https")).rstrip("/")
-    if env == "production" and not _is_loopback(host) and not (public_url or "").startswith("https"):
+    if (
+        env == "production"
+        and not _is_loopback(host)
+        and not (public_url or "").startswith("https")
+    ):
         raise ConfigError(
             f"NOEMA_HOST is {host}, which others can reach, and Noema itself speaks plain http. "
             "Put TLS in front and set NOEMA_PUBLIC_URL=https://…, or listen on 127.0.0.1."

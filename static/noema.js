@@ -153,9 +153,11 @@
       if (piece.topic && !home) continue;
       const target = find(piece.target);
       const fresh = parse(piece.html);
-      if (piece.mode === 'replace') {
+      if (piece.mode === 'replace' || piece.mode === 'patch') {
         if (target) replace(target, fresh);
+        else if (piece.mode === 'patch') continue;
         else if (home?.matches('ul, ol, tbody')) home.prepend(fresh);
+        else if (home && 'reload' in home.dataset && !home.contains(document.activeElement)) location.reload();
         continue;
       }
       if (!target) continue;
@@ -242,7 +244,7 @@
     const take = (piece) => {
       if (paused) {
         if (!mine(piece)) return;
-        if (piece.mode === 'replace') held = held.filter((h) => h.mode !== 'replace' || h.target !== piece.target);
+        if (piece.mode === 'replace' || piece.mode === 'patch') held = held.filter((h) => h.mode !== piece.mode || h.target !== piece.target);
         else fresh += 1;
         held.push(piece);
         if (held.length > 3000) held.splice(0, held.length - 2000);

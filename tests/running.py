@@ -75,9 +75,7 @@ async def daemon(
                 base_url=settings.base_url, headers=headers, timeout=30
             ) as client:
                 try:
-                    yield Daemon(
-                        noema=noema, url=settings.base_url, token=token, client=client
-                    )
+                    yield Daemon(noema=noema, url=settings.base_url, token=token, client=client)
                 finally:
                     noema.feed.close()
                     server.should_exit = True

@@ -6,8 +6,8 @@ without a look at the database, and a leaked one is recognised by scanners.
 """
 
 import secrets
-from collections.abc import Mapping
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final

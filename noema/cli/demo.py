@@ -36,7 +36,7 @@ _RARE: Final = (
     "smartd[{n}]: Device: /dev/sda, {d} Currently unreadable (pending) sectors",
     "kernel: TCP: request_sock_TCP: Possible SYN flooding on port 443. Sending cookies.",
     "named[{n}]: client {ip}: zone transfer 'example.test/AXFR/IN' denied",
-    "dockerd[{n}]: level=error msg=\"failed to start daemon: no space left on device\"",
+    'dockerd[{n}]: level=error msg="failed to start daemon: no space left on device"',
     "sshd[{n}]: fatal: Unable to negotiate with {ip} port {n}: no matching host key type found",
     "useradd[{n}]: new user: name=mallory, UID=1{d}{d}, shell=/bin/bash",
 )
@@ -56,7 +56,7 @@ class Stream:
     def __init__(self, *, path: Path | None, lines_per_s: float, seed: int = 7) -> None:
         self._path = path
         self._lines_per_s = lines_per_s
-        self._chance = random.Random(seed)  # noqa: S311, TID251
+        self._chance = random.Random(seed)  # noqa: S311
 
     async def run(self, noema: Noema) -> None:
         """Make the mind where there is none, and send lines at the speed that was asked for."""

@@ -17,11 +17,11 @@ from noema.cli import demo as demonstration
 from noema.cli import local, serving
 from noema.cli.output import FAILED, UNREACHABLE
 from noema.config import Settings
+from noema.core.clock import SystemClock
 from noema.core.errors import NoemaError, Unavailable
 from noema.db import migrate as migrations
 from noema.db import protection
 from noema.db.tx import connect
-from noema.core.clock import SystemClock
 
 T = TypeVar("T")
 
@@ -143,7 +143,7 @@ def migrate_down(steps: int) -> None:
 
 @migrate.command("status")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def migrate_status(as_json: bool) -> None:  # noqa: FBT001
+def migrate_status(as_json: bool) -> None:
     """Show every migration and whether it is applied.
 
     \b
@@ -160,7 +160,7 @@ def migrate_status(as_json: bool) -> None:  # noqa: FBT001
 
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with stable keys.")
-def doctor(as_json: bool) -> None:  # noqa: FBT001
+def doctor(as_json: bool) -> None:
     """Say how this installation stands: database, roles and protection, versions, paths.
 
     \b

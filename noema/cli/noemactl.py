@@ -59,7 +59,7 @@ class _Root(click.Group):
     """The group that tells an interrupt and a closed pipe from other ends of a command."""
 
     # typing.override is of Python 3.12.
-    def invoke(self, ctx: click.Context) -> Any:  # type: ignore[explicit-override]
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

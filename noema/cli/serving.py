@@ -101,9 +101,7 @@ async def serve(settings: Settings, *, say: Say, after: After | None = None) -> 
         sock.close()
 
 
-async def _serve(
-    settings: Settings, sock: socket.socket, *, say: Say, after: After | None
-) -> None:
+async def _serve(settings: Settings, sock: socket.socket, *, say: Say, after: After | None) -> None:
     port = sock.getsockname()[1]
     settings = settings.with_port(port)
     clock = SystemClock()

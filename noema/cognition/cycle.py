@@ -178,10 +178,7 @@ class Thinker:
             control_through=state.control,
             outcome=outcome,
             answers=tuple(
-                a
-                for p in self._processes
-                if p.name in recorders
-                for a in recorders[p.name].answers
+                a for p in self._processes if p.name in recorders for a in recorders[p.name].answers
             ),
             failures=proposed.failures,
             timings_us=proposed.timings_us,

@@ -63,7 +63,9 @@ class Executive:
             await self._writer.submit(unit)
         return len(rows)
 
-    def _event(self, type_: str, intent: _Open, mind: UUID, slug: str, **fields: object) -> NewEvent:
+    def _event(
+        self, type_: str, intent: _Open, mind: UUID, slug: str, **fields: object
+    ) -> NewEvent:
         return new_event(
             self._ids,
             type=type_,

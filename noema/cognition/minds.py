@@ -116,8 +116,11 @@ class Minds:
         namespace: str = "home",
         settings: Mapping[str, Any] | None = None,
         actor: str,
+        key: str | None = None,
     ) -> Mind:
         """Create a mind that is awake, with the default settings changed by those given.
+
+        With an idempotency key a repeated call returns the mind that the first one made.
 
         Raises InvalidInput for a slug or namespace that cannot be one, Conflict where it exists.
         """
@@ -133,6 +136,11 @@ class Minds:
         chosen = merge_settings(DEFAULTS, settings or {})
         async with self._db.transaction() as tx:
             mind = self._ids.new()
+            if key is not None:
+                body = escape_tree([slug, name, namespace, msgspec.to_builtins(chosen)])
+                wanted = _idempotency(f"minds {actor}", key, body, {"slug": slug})
+                if await self._events.claim(tx, wanted) is not None:
+                    return await self.get(slug)
             await store.insert_mind(
                 tx.conn, id_=mind, slug=slug, name=name, namespace=namespace, next_due=tx.now
             )
@@ -425,8 +433,13 @@ class Minds:
         async with self._db.reading() as tx:
             return [GoalRow(**r) for r in await store.goals(tx.conn, mind.id, closed=closed)]
 
-    async def add_goal(self, slug: str, text: str, *, priority: int, actor: str) -> GoalRow:
-        """Give the mind a goal. Priority in micro-units, 0 to 1,000,000."""
+    async def add_goal(
+        self, slug: str, text: str, *, priority: int, actor: str, key: str | None = None
+    ) -> GoalRow:
+        """Give the mind a goal. Priority in micro-units, 0 to 1,000,000.
+
+        With an idempotency key a repeated call returns the goal that the first one gave.
+        """
         if not text.strip():
             raise InvalidInput("A goal needs a text: the words to watch for.", field="text")
         if len(text) > 1_000:
@@ -436,16 +449,25 @@ class Minds:
         mind = await self.get(slug)
         async with self._db.transaction() as tx:
             goal = self._ids.new()
-            await store.insert_goal(
-                tx.conn, mind.id, goal, text, priority, actor=actor, at=tx.now
-            )
+            if key is not None:
+                body = escape_tree([text, priority])
+                wanted = _idempotency(f"goals {mind.id} {actor}", key, body, {"goal": str(goal)})
+                answered = await self._events.claim(tx, wanted)
+                if answered is not None:
+                    return GoalRow(**await store.goal(tx.conn, UUID(answered["goal"])))
+            await store.insert_goal(tx.conn, mind.id, goal, text, priority, actor=actor, at=tx.now)
             event = self._event(
                 tx, "goal.set", mind.id, actor,
                 data={"goal": goal, "priority": priority}, content={"text": text},
             )  # fmt: skip
             await self._events.append(tx, [event])
             return GoalRow(
-                id=goal, text=text, priority=priority, actor=actor, created_at=tx.now, closed_at=None
+                id=goal,
+                text=text,
+                priority=priority,
+                actor=actor,
+                created_at=tx.now,
+                closed_at=None,
             )
 
     async def close_goal(self, slug: str, goal: UUID, *, actor: str) -> None:
@@ -532,9 +554,7 @@ def _checked_weights(weights: Mapping[str, Any]) -> dict[str, int]:
     return dict(weights)
 
 
-def _idempotency(
-    scope: str, key: str, body: Any, response: Mapping[str, Any]
-) -> Idempotency:
+def _idempotency(scope: str, key: str, body: Any, response: Mapping[str, Any]) -> Idempotency:
     if not 1 <= len(key) <= 200:
         raise InvalidInput("An idempotency key has 1 to 200 characters.", field="Idempotency-Key")
     digest = sha256(canonical(body)).digest()

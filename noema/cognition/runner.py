@@ -123,12 +123,13 @@ class Runner:
         """Hold leases and run their minds until `stop` was called."""
         async with asyncio.TaskGroup() as group:
             while not self._stopping.is_set():
+                # Cleared before the work, not after: who asks meanwhile is not made to wait.
+                self._look.clear()
                 try:
                     await self._renew()
                     await self._take(group)
                 except Unavailable as exc:
                     log.warning("leases_wait", reason=str(exc))
-                self._look.clear()
                 await _wait(self._look, self._lease_s / 3)
             for loop in self._held.values():
                 loop.stop()
@@ -153,9 +154,7 @@ class Runner:
             if mind in self._held:
                 continue
             async with self.db.transaction() as tx:
-                epoch = await store.take_lease(
-                    tx.conn, mind, owner=self.owner, for_s=self._lease_s
-                )
+                epoch = await store.take_lease(tx.conn, mind, owner=self.owner, for_s=self._lease_s)
             if epoch is not None:
                 loop = _MindLoop(self, mind, epoch)
                 self._held[mind] = loop
@@ -234,7 +233,9 @@ class _MindLoop:
     async def _note(self, kind: str) -> None:
         try:
             async with self._runner.db.transaction() as tx:
-                text = f"A cycle failed with {kind}; the daemon's log tells where. It is tried again."
+                text = (
+                    f"A cycle failed with {kind}; the daemon's log tells where. It is tried again."
+                )
                 await store.note_error(tx.conn, self._mind, text)
         except NoemaError:
             log.warning("error_not_noted", mind=self.slug)
@@ -446,7 +447,6 @@ async def _wait(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
-
 
 
 async def load_modes(db: Database) -> Modes:

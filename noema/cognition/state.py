@@ -201,9 +201,7 @@ def _occurred_us(event: Event) -> int:
     return min(to_micros(event.occurred_at), latest)
 
 
-def _joined(
-    group: Group, stimuli: Sequence[Stimulus], ids: Sequence[UUID], count: int
-) -> Group:
+def _joined(group: Group, stimuli: Sequence[Stimulus], ids: Sequence[UUID], count: int) -> Group:
     merged = (*group.stimuli, *stimuli)
     if len(merged) > GROUP_SAMPLE:
         merged = (*merged[: GROUP_SAMPLE - 1], merged[-1])

@@ -10,7 +10,7 @@ import msgspec
 
 from noema.cognition.model import Mind, Mode
 from noema.core.canonical import escape, escape_tree, unescape, unescape_tree
-from noema.core.errors import Conflict
+from noema.core.errors import Conflict, NotFound
 from noema.db.tx import Conn
 
 _INSERT_MIND = """
@@ -118,6 +118,8 @@ _GOALS = """
     SELECT id, text, priority, actor, created_at, closed_at FROM goals
     WHERE mind_id = $1 AND ($2 OR closed_at IS NULL) ORDER BY created_at DESC LIMIT 200
 """
+
+_GOAL = "SELECT id, text, priority, actor, created_at, closed_at FROM goals WHERE id = $1"
 
 _OPEN_INTENTS = """
     SELECT id, cycle_id, cycle, ordinal, thought_id, act, content, state FROM intents
@@ -254,6 +256,13 @@ async def goals(conn: Conn, mind: UUID, *, closed: bool) -> list[Mapping[str, An
     return [{**r, "text": unescape(r["text"])} for r in rows]
 
 
+async def goal(conn: Conn, goal_id: UUID) -> dict[str, Any]:
+    row = await conn.fetchrow(_GOAL, goal_id)
+    if row is None:
+        raise NotFound("goal", goal_id)
+    return {**row, "text": unescape(row["text"])}
+
+
 async def open_intents(conn: Conn, mind: UUID, *, limit: int) -> Sequence[Mapping[str, Any]]:
     rows = await conn.fetch(_OPEN_INTENTS, mind, limit)
     return [{**r, "content": unescape_tree(r["content"])} for r in rows]
@@ -272,6 +281,4 @@ async def messages(
     conn: Conn, mind: UUID, *, conversation: UUID | None, limit: int
 ) -> list[Mapping[str, Any]]:
     rows = await conn.fetch(_MESSAGES, mind, conversation, limit)
-    return [
-        {**r, "speaker": unescape(r["speaker"]), "text": unescape(r["text"])} for r in rows
-    ]
+    return [{**r, "speaker": unescape(r["speaker"]), "text": unescape(r["text"])} for r in rows]

@@ -1,8 +1,8 @@
 """The append-only log: the one place to add to it inside a transaction, and to read from it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -12,6 +12,7 @@ from noema.core.errors import NotFound
 from noema.db.tx import Database, Tx
 from noema.events import store
 from noema.events.model import Event, NewEvent
+from noema.events.unit import Idempotency
 
 KEEP_KEYS: Final = timedelta(days=7)
 _SCANNED_LINES: Final = 5_000
@@ -40,6 +41,14 @@ class EventLog:
         the writer instead; it shares the lock among many.
         """
         await store.append(tx.conn, events)
+
+    async def claim(self, tx: Tx, idempotency: Idempotency) -> Mapping[str, Any] | None:
+        """Take the key for this transaction; return what was answered where it came before.
+
+        Raises IdempotencyReuse where it came with another body. Two that come at once wait for
+        each other, and the second is told what the first did.
+        """
+        return await store.claim_key(tx.conn, idempotency)
 
     async def after(
         self, seq: int, *, mind: UUID | None = None, type_: str | None = None, limit: int = 100

@@ -10,12 +10,12 @@ import asyncpg
 import msgspec
 
 from noema.core.canonical import escape, escape_tree, unescape_tree
-from noema.core.errors import InvalidInput, NoemaError, Unavailable
+from noema.core.errors import IdempotencyReuse, InvalidInput, NoemaError, Unavailable
 from noema.db.tx import Conn, connection_lost
 from noema.events.model import INPUTS, Event, NewEvent
-from noema.events.unit import Message, Unit
+from noema.events.unit import Idempotency, Message, Unit
 
-CHANNEL: Final = "noema_events"
+KEY_REUSED: Final = "This idempotency key came before with another body; use a new key."
 
 _APPEND = """
     INSERT INTO cognitive_events
@@ -125,7 +125,15 @@ _SET_CONSUMER = """
     WHERE c.position < excluded.position
 """
 
+_CLAIM_KEY = """
+    INSERT INTO idempotency_keys (scope, key, request_hash, response) VALUES ($1, $2, $3, $4)
+    ON CONFLICT DO NOTHING RETURNING key
+"""
+
+_CLAIMED_KEY = "SELECT request_hash, response FROM idempotency_keys WHERE scope = $1 AND key = $2"
+
 _PRUNE_KEYS = "DELETE FROM idempotency_keys WHERE created_at < $1"
+
 
 def wake_payload(events: Sequence[NewEvent]) -> str:
     """Return what NOTIFY carries: the minds that have new input, or `*` where they are too many."""
@@ -141,9 +149,19 @@ class _Columns:
         self._appends = tuple(a.append for a in self.arrays)
 
     def add(self, event: NewEvent) -> None:
-        a_id, a_mind, a_cycle, a_type, a_at, a_actor, a_causes, a_data, a_content, a_salt, a_proof = (
-            self._appends
-        )
+        (
+            a_id,
+            a_mind,
+            a_cycle,
+            a_type,
+            a_at,
+            a_actor,
+            a_causes,
+            a_data,
+            a_content,
+            a_salt,
+            a_proof,
+        ) = self._appends
         a_id(event.id)
         a_mind(event.mind_id)
         a_cycle(event.cycle_id)
@@ -400,6 +418,17 @@ async def consumer_position(conn: Conn, name: str) -> int | None:
 
 async def set_consumer_position(conn: Conn, name: str, position: int) -> None:
     await conn.execute(_SET_CONSUMER, name, position)
+
+
+async def claim_key(conn: Conn, wanted: Idempotency) -> Mapping[str, Any] | None:
+    key = escape(wanted.key)
+    if await conn.fetchval(_CLAIM_KEY, wanted.scope, key, wanted.digest, dict(wanted.response)):
+        return None
+    row = await conn.fetchrow(_CLAIMED_KEY, wanted.scope, key)
+    if row is None or bytes(row["request_hash"]) != wanted.digest:
+        raise IdempotencyReuse(KEY_REUSED)
+    answered: Mapping[str, Any] = row["response"]
+    return answered
 
 
 async def prune_keys(conn: Conn, older_than: datetime) -> None:

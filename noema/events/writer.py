@@ -209,7 +209,9 @@ class Writer:
                 _resolve(item, store.UnitAnswer("committed", None))
             else:
                 unsettled.append(item)
-        log.info("unknown_commit_settled", committed=len(batch) - len(unsettled), again=len(unsettled))
+        log.info(
+            "unknown_commit_settled", committed=len(batch) - len(unsettled), again=len(unsettled)
+        )
         return unsettled
 
 
@@ -217,10 +219,7 @@ def _resolve(item: _Queued, answer: store.UnitAnswer) -> None:
     if answer.outcome == "lease_lost":
         _fail(item, LeaseLost("Another daemon runs this mind now; its cycle here was refused."))
     elif answer.outcome == "key_reused":
-        _fail(
-            item,
-            IdempotencyReuse("This idempotency key came before with another body; use a new key."),
-        )
+        _fail(item, IdempotencyReuse(store.KEY_REUSED))
     elif not item.answer.done():
         item.answer.set_result(Receipt(repeated=answer.answer))
 

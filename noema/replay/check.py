@@ -215,7 +215,12 @@ class Checker:
                 proposals.extend(proposals_of(cycle, index, name))
                 continue
             ports = RecordedPorts(number, name, answers.get(name, ()))
-            made = await process.propose(brain, ports)
+            try:
+                made = await process.propose(brain, ports)
+            except Exception as exc:  # noqa: BLE001
+                what = f"{name} fails now and did not then: {type(exc).__name__}"
+                values = "proposals", "a failure"
+                raise_difference(number, None, "process.failed", values, "", what)
             ports.close()
             proposals.extend(Proposal(index, i, c) for i, c in enumerate(made))
             await asyncio.sleep(0)
@@ -339,13 +344,13 @@ class Checker:
 
     def _compare_others(self, cycle: Recorded, type_: str, made: Sequence[NewEvent]) -> None:
         number, recorded = cycle.head.number, cycle.of(type_)
-        for event, expected in zip(recorded, made, strict=False):
-            compare_data(number, event, expected.data, None)
-            compare_content(number, event, expected, None)
-            compare_frame(number, event, expected, None)
         if len(recorded) != len(made):
             what = f"{len(recorded)} events {type_} are recorded, {len(made)} follow from the log"
             raise_difference(number, None, type_, (len(recorded), len(made)), type_, what)
+        for event, expected in zip(recorded, made, strict=True):
+            compare_data(number, event, expected.data, None)
+            compare_content(number, event, expected, None)
+            compare_frame(number, event, expected, None)
 
     def _compare_completed(
         self, cycle: Recorded, made: NewEvent, candidates: Sequence[Event]

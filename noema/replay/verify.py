@@ -138,18 +138,21 @@ class _Walk:
         """Yield the next cycles with their events; raise Differs where the next one is missing."""
         async with self._db.reading() as tx:
             heads = await store.heads(
-                tx.conn, self._mind.id, number, self._last, limit=_PAGE_CYCLES
+                tx.conn, self._mind.id, number, self._last, limit=_PAGE_CYCLES + 1
             )
         if not heads:
             _missing(number)
         taken = 0
-        while taken < len(heads):
+        # The last one is looked at only to see that it is not the one before it again.
+        whole = min(len(heads), _PAGE_CYCLES)
+        twice = {h[1] for h, after in zip(heads, heads[1:], strict=False) if h[1] == after[1]}
+        while taken < whole:
             ids: list[UUID] = []
             weight = 0
             start = taken
-            while taken < len(heads) and (not ids or weight + heads[taken][2] <= _PAGE_EVENTS):
+            while taken < whole and (not ids or weight + heads[taken][2] <= _PAGE_EVENTS):
                 cycle_id, found, size = heads[taken]
-                if found != number + taken:
+                if found != number + taken or found in twice:
                     break
                 if cycle_id is None:
                     raise_difference(found, None, "cycle_id", (None, "an id"), "cycle.completed")
@@ -161,12 +164,11 @@ class _Walk:
                 own.setdefault(event.cycle_id, []).append(event)
             for i, id_ in enumerate(ids):
                 yield number + start + i, own.get(id_, [])
-            if taken < len(heads) and heads[taken][1] != number + taken:
-                if heads[taken][1] < number + taken:
-                    twice = heads[taken][1]
-                    what = f"cycle {twice} is recorded twice"
-                    raise_difference(twice, None, "cycle", (2, 1), "", what)
+            if taken < whole and heads[taken][1] != number + taken:
                 _missing(number + taken)
+            if taken < whole and number + taken in twice:
+                what = f"cycle {number + taken} is recorded twice"
+                raise_difference(number + taken, None, "cycle", (2, 1), "", what)
 
     async def _step(self, state: MindState, number: int, own: list[Event]) -> MindState:
         cycle = await self._recorded(state, number, own)
@@ -195,6 +197,9 @@ class _Walk:
             recorded: Any = completed[0].data.get(feature) if field is not None else None
             what = f"cycle.completed of cycle {number} cannot be read: {exc}"
             raise_difference(number, None, feature, (recorded, None), "", what)
+        if sorted(head.processes) != sorted(head.versions):
+            values = list(head.processes), sorted(head.versions)
+            raise_difference(number, None, "processes", values, "cycle.completed")
         for name, position in (
             ("through", head.through),
             ("control_through", head.control_through),

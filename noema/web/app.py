@@ -29,9 +29,7 @@ def create(services: Services) -> ASGIApp:
         *ROUTES,
         Endpoint(method="GET", path="/openapi.json", handler=show_openapi, need="read"),
     )
-    routes: list[Route | Mount] = [
-        Route(e.path, gate.guard(e), methods=[e.method]) for e in table
-    ]
+    routes: list[Route | Mount] = [Route(e.path, gate.guard(e), methods=[e.method]) for e in table]
     routes.append(Mount("/static", StaticFiles(directory=resources.directory("static"))))
 
     async def on_http_error(request: Request, exc: Exception) -> Response:

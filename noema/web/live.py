@@ -1,4 +1,4 @@
-"""Server-sent events: the log as it grows, resumable by position.
+"""Server-sent events: frames, streams that end when their session does, and shared readings.
 
 `id:` is the position of a durable event and nothing else carries one. A comment line keeps quiet
 connections open. A reader that does not take what it is sent is dropped after a time limit; it
@@ -6,23 +6,31 @@ loses nothing, because it resumes by position.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
+from typing import Final, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from noema.core.errors import Unavailable
 
+T = TypeVar("T")
+
 HEARTBEAT_S: Final = 15.0
 SEND_LIMIT_S: Final = 20.0
 HEARTBEAT: Final = b": still here\n\n"
+REFRESH_S: Final = 0.25
+_READINGS_KEPT: Final = 4_096
 
 
 def frame(*, event: str, data: bytes, position: str | None = None) -> bytes:
     """Return one event on the wire. JSON has no raw line breaks, so one data line holds it."""
     head = f"event: {event}\n" if position is None else f"id: {position}\nevent: {event}\n"
     return b"%bdata: %b\n\n" % (head.encode("ascii"), data)
+
+
+SESSION_ENDED: Final = frame(event="end", data=b'"the session has ended"')
+DAEMON_STOPS: Final = frame(event="end", data=b'"the daemon is stopping"')
 
 
 class EventStream(Response):
@@ -33,18 +41,38 @@ class EventStream(Response):
     def __init__(self, frames: AsyncIterator[bytes]) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._frames = frames
+        self._writing: asyncio.Task[None] | None = None
+        self._last: bytes | None = None
+        self._streams: Streams | None = None
+        self._session = b""
         # What Response computed for its empty body does not hold for a stream.
         self.raw_headers = [h for h in self.raw_headers if h[0] != b"content-length"]
 
+    def of_session(self, streams: "Streams", session: bytes) -> None:
+        """Let the stream end at once when that session does."""
+        self._streams, self._session = streams, session
+
+    def end(self, last: bytes) -> None:
+        """Send this frame in place of whatever would have come next, and finish."""
+        self._last = last
+        if self._writing is not None:
+            self._writing.cancel()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        )
-        async with asyncio.TaskGroup() as group:
-            writing = group.create_task(self._write(send), name="sse")
-            leaving = group.create_task(_left(receive, writing), name="sse left")
-            await asyncio.wait({writing})
-            leaving.cancel()
+        if self._streams is not None:
+            self._streams.add(self._session, self)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with asyncio.TaskGroup() as group:
+                self._writing = group.create_task(self._write(send), name="sse")
+                leaving = group.create_task(_left(receive, self._writing), name="sse left")
+                await asyncio.wait({self._writing})
+                leaving.cancel()
+            if self._last is not None:
+                await _finish(send, self._last)
+        finally:
+            if self._streams is not None:
+                self._streams.remove(self._session, self)
 
     async def _write(self, send: Send) -> None:
         frames = self._frames
@@ -56,7 +84,7 @@ class EventStream(Response):
         except (TimeoutError, OSError, Unavailable):
             return
         finally:
-            if hasattr(frames, "aclose"):
+            if isinstance(frames, AsyncGenerator):
                 await frames.aclose()
 
 
@@ -65,8 +93,80 @@ async def _send(send: Send, chunk: bytes, *, more: bool = True) -> None:
         await send({"type": "http.response.body", "body": chunk, "more_body": more})
 
 
+async def _finish(send: Send, last: bytes) -> None:
+    try:
+        await _send(send, last, more=False)
+    except (TimeoutError, OSError):
+        return
+
+
 async def _left(receive: Receive, writing: "asyncio.Task[None]") -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     writing.cancel()
 
+
+class Streams:
+    """The open streams of every browser session, so that signing out ends them at once."""
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, set[EventStream]] = {}
+
+    def add(self, session: bytes, stream: EventStream) -> None:
+        """Remember the stream while it is open."""
+        self._open.setdefault(session, set()).add(stream)
+
+    def remove(self, session: bytes, stream: EventStream) -> None:
+        """Forget a stream that is over."""
+        streams = self._open.get(session, set())
+        streams.discard(stream)
+        if not streams:
+            self._open.pop(session, None)
+
+    def end_session(self, session: bytes) -> None:
+        """End every stream of the session."""
+        for stream in tuple(self._open.get(session, ())):
+            stream.end(SESSION_ENDED)
+
+
+class Readings:
+    """Present states that many watchers share, each read at most a few times a second.
+
+    Whoever asks says how old an answer may be, by the loop's clock; the ones who come while a
+    reading is under way get that one if it is young enough, or wait for the next.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, _Reading] = {}
+
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[T]], *, since: float) -> T:
+        """Return what `make` answers, from a call that began at `since` or later."""
+        reading = self._kept.get(key)
+        if reading is None:
+            if len(self._kept) >= _READINGS_KEPT:
+                self._kept.clear()
+            reading = self._kept[key] = _Reading()
+        answer: T = await reading.since(since, make)
+        return answer
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._began = float("-inf")
+        self._rests_until = float("-inf")
+        self._value: object = None
+
+    async def since(self, since: float, make: Callable[[], Awaitable[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            if self._began < since:
+                await asyncio.sleep(max(0.0, self._rests_until - loop.time()))
+                began = loop.time()
+                self._value = await make()
+                self._began = began
+                # What takes long to read is read less often, so that watching never costs more
+                # than a fifth of a connection.
+                took = loop.time() - began
+                self._rests_until = began + max(REFRESH_S, 5 * took)
+            return self._value  # type: ignore[return-value]

@@ -82,9 +82,7 @@ def _operation(endpoint: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
             "default": {
                 "description": "What went wrong, and what to do.",
                 "content": {
-                    "application/problem+json": {
-                        "schema": {"$ref": "#/components/schemas/Problem"}
-                    }
+                    "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
                 },
             },
         },

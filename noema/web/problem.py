@@ -62,9 +62,7 @@ def of(exc: BaseException) -> Problem:
         )
     status = STATUS[exc.code]
     field = exc.field if isinstance(exc, InvalidInput) else None
-    return Problem(
-        status=status, code=exc.code, title=TITLES[status], detail=str(exc), field=field
-    )
+    return Problem(status=status, code=exc.code, title=TITLES[status], detail=str(exc), field=field)
 
 
 def response(problem: Problem, request: Request) -> Response:

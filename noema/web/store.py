@@ -1,15 +1,17 @@
 """All SQL of the pages: reads that no other package needs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from noema.core.canonical import unescape_tree
+from noema.core.canonical import escape, unescape, unescape_tree
 from noema.core.errors import NotFound
 from noema.db import migrate
 from noema.db.migrate import MigrationStatus
 from noema.db.tx import Database
+
+_MINUTES: Final = 60
 
 _CYCLES = """
     SELECT cycle_id, occurred_at, data, content FROM cognitive_events
@@ -36,14 +38,60 @@ _CYCLE_NUMBERS = """
 """
 
 _PER_MINUTE = """
-    SELECT floor(extract(epoch FROM $2::timestamptz - occurred_at) / 60)::int AS minutes_ago,
+    SELECT m.id, floor(extract(epoch FROM $2::timestamptz - newest.occurred_at) / 60)::int AS minutes_ago,
            count(*) AS cycles
-    FROM (
+    FROM unnest($1::uuid[]) AS m(id) CROSS JOIN LATERAL (
         SELECT occurred_at FROM cognitive_events
-        WHERE mind_id = $1 AND type = 'cycle.completed'
+        WHERE mind_id = m.id AND type = 'cycle.completed'
         ORDER BY (data ->> 'number')::bigint DESC LIMIT 5000
     ) newest
-    WHERE occurred_at > $3 GROUP BY 1
+    WHERE newest.occurred_at > $3 GROUP BY 1, 2
+"""
+
+# Of the newest cycles the last that admitted something, or else the last; what waits is counted to
+# a bound.
+_CARDS = """
+    SELECT m.id,
+           (SELECT count(*) FROM (
+               SELECT FROM cognitive_events w
+               WHERE w.mind_id = m.id AND w.seq > m.cursor AND w.type = 'stimulus.received'
+               LIMIT 100000
+           ) waiting) AS backlog,
+           (SELECT count(*) FROM (
+               SELECT mind_id, recorded_at FROM cognitive_events f
+               WHERE f.type = 'process.failed' ORDER BY f.seq DESC LIMIT 1000
+           ) failed WHERE failed.mind_id = m.id AND failed.recorded_at > $2) AS failures,
+           latest.data, latest.content
+    FROM minds m LEFT JOIN LATERAL (
+        SELECT data, content FROM (
+            SELECT data, content FROM cognitive_events e
+            WHERE e.mind_id = m.id AND e.type = 'cycle.completed'
+            ORDER BY (e.data ->> 'number')::bigint DESC LIMIT 30
+        ) newest
+        ORDER BY data ->> 'winner' IS NULL, (data ->> 'number')::bigint DESC LIMIT 1
+    ) latest ON true
+    WHERE m.id = ANY($1::uuid[])
+"""
+
+# No index leads from a cause to what names it; whatever follows from an event follows soon.
+_FOLLOWERS = """
+    SELECT id FROM (
+        SELECT id, seq, causes FROM cognitive_events
+        WHERE mind_id = $1 AND seq > $2 ORDER BY seq LIMIT 5000
+    ) later
+    WHERE $3 = ANY(causes) ORDER BY seq LIMIT $4
+"""
+
+_BY_END_OF_ID = """
+    SELECT id FROM (SELECT id, seq FROM cognitive_events ORDER BY seq DESC LIMIT 20000) newest
+    WHERE id::text LIKE '%' || $1 ORDER BY seq DESC LIMIT $2
+"""
+
+_MIND_NAMES = """
+    SELECT slug, name, namespace, cycles FROM minds
+    WHERE strpos(lower(slug || ' ' || name || ' ' || namespace), lower($1)) > 0
+      OR $2::bigint <= cycles
+    ORDER BY last_cycle_at DESC NULLS LAST, slug LIMIT $3
 """
 
 _SLUGS = "SELECT id, slug FROM minds"
@@ -114,12 +162,49 @@ class Pages:
             rows = await tx.conn.fetch(_CYCLE_NUMBERS, cycle_ids)
         return {r["cycle_id"]: r["number"] for r in rows}
 
-    async def cycles_per_minute(self, mind: UUID, now: datetime) -> tuple[int, ...]:
-        """Return the cycles of each of the last sixty minutes, oldest first."""
+    async def cycles_per_minute(
+        self, minds: Sequence[UUID], now: datetime
+    ) -> dict[UUID, tuple[int, ...]]:
+        """Return the cycles of each of the last sixty minutes, oldest first, for every mind."""
         async with self._db.reading() as tx:
-            rows = await tx.conn.fetch(_PER_MINUTE, mind, now, now - timedelta(minutes=60))
-        by_minute = {r["minutes_ago"]: r["cycles"] for r in rows}
-        return tuple(by_minute.get(ago, 0) for ago in range(59, -1, -1))
+            rows = await tx.conn.fetch(
+                _PER_MINUTE, list(minds), now, now - timedelta(minutes=_MINUTES)
+            )
+        found = {mind: [0] * _MINUTES for mind in minds}
+        for row in rows:
+            if 0 <= row["minutes_ago"] < _MINUTES:
+                found[row["id"]][_MINUTES - 1 - row["minutes_ago"]] = row["cycles"]
+        return {mind: tuple(counts) for mind, counts in found.items()}
+
+    async def cards(self, minds: Sequence[UUID], now: datetime) -> dict[UUID, Mapping[str, Any]]:
+        """Return what the list of minds shows of each beside its row.
+
+        `backlog` counts to 100,000, `failures` those of processes in the last hour; `data` and
+        `content` are the latest cycle that admitted something, or the latest, None without cycles.
+        """
+        async with self._db.reading() as tx:
+            rows = await tx.conn.fetch(_CARDS, list(minds), now - timedelta(hours=1))
+        return {r["id"]: {**r, "content": unescape_tree(r["content"])} for r in rows}
+
+    async def followers(
+        self, mind: UUID, seq: int, event: UUID, *, limit: int = 200
+    ) -> list[UUID]:
+        """Return which of the mind's next 5,000 events name the event as a cause."""
+        async with self._db.reading() as tx:
+            return [r["id"] for r in await tx.conn.fetch(_FOLLOWERS, mind, seq, event, limit)]
+
+    async def by_end_of_id(self, end: str, *, limit: int = 8) -> list[UUID]:
+        """Return those of the newest 20,000 events whose id ends like this."""
+        async with self._db.reading() as tx:
+            return [r["id"] for r in await tx.conn.fetch(_BY_END_OF_ID, end, limit)]
+
+    async def minds_called(
+        self, text: str, *, with_cycle: int | None = None, limit: int = 8
+    ) -> list[Mapping[str, Any]]:
+        """Return the minds whose name holds the text, or that have a cycle of that number."""
+        async with self._db.reading() as tx:
+            rows = await tx.conn.fetch(_MIND_NAMES, escape(text), with_cycle, limit)
+        return [{**r, "name": unescape(r["name"])} for r in rows]
 
     async def slug_of(self, mind: UUID | None) -> str | None:
         """Return the mind's slug; slugs never change, so they are kept."""

@@ -266,6 +266,33 @@ class EventRowFragment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """`fragments/{cycle,event,message}_body.html`: the newest rows of a tail, all of it anew."""
+
+    topic: str
+    slug: str
+    rows: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SayForm:
+    """What was typed into the say box, and what is wrong with it."""
+
+    text: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalForm:
+    """What was typed into the form for a new goal, and what is wrong with it."""
+
+    text: str = ""
+    priority: str = "0.5"
+    error: str | None = None
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MindPage:
     """`mind.html`; cycles newest first, messages oldest first."""
 
@@ -276,6 +303,9 @@ class MindPage:
     messages: tuple[MessageRow, ...]
     goals: tuple[GoalRow, ...]
     modes: tuple[str, ...]
+    say: SayForm = SayForm()
+    goal: GoalForm = GoalForm()
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,10 +376,14 @@ class GateCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flip:
-    """One smallest change that makes another candidate win; numbers are micros."""
+    """One smallest change that makes another candidate win; numbers are micros.
+
+    `of` says whose feature changes, empty for a weight.
+    """
 
     kind: FlipKind
     name: str
+    of: str = ""
     before: int
     after: int
     low: int
@@ -361,16 +395,20 @@ class Flip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipPanel:
-    """`fragments/flip.html`: the winner against one other candidate."""
+    """`fragments/flip.html`: the winner against one other candidate.
+
+    `margin` is a score, None where there is nobody to compare with; `reason` says why nothing flips.
+    """
 
     slug: str
     number: int
     winner: str | None
     against: str | None
     against_id: str
-    margin: int
+    margin: int | None
     choices: tuple[Option, ...]
     flips: tuple[Flip, ...]
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,6 +482,7 @@ class ConversationPage:
     mind: MindHead
     messages: tuple[MessageRow, ...]
     older: str | None = None
+    say: SayForm = SayForm()
 
 
 # --- tuning ----------------------------------------------------------------------------------
@@ -463,12 +502,18 @@ class WeightField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityField:
-    """K of one mode."""
+class LimitField:
+    """One whole number of the settings: `text` is what stands in the box, `saved` what is in force.
 
-    mode: str
+    `dry` says whether the dry-run can show what a change of it does.
+    """
+
+    name: str
+    label: str
+    about: str
     text: str
     saved: int
+    dry: bool = False
     error: str | None = None
 
 
@@ -485,7 +530,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """`fragments/dry_run.html`: the last cycles attended again with the weights in the form."""
+    """`fragments/dry_run.html`: the last cycles attended again with the weights in the form.
+
+    `skipped` cycles could not be decided again; of many differences only the newest are listed.
+    """
 
     slug: str
     cycles: int
@@ -494,6 +542,7 @@ class DryRun:
     differences: tuple[Difference, ...]
     next_version: int
     same_as_saved: bool = False
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -524,7 +573,7 @@ class TuningPage:
     mind: MindHead
     version: int
     weights: tuple[WeightField, ...]
-    capacities: tuple[CapacityField, ...]
+    limits: tuple[LimitField, ...]
     threshold: str
     threshold_saved: int
     last: int
@@ -589,10 +638,11 @@ class FirstDifference:
     """Where a recomputed cycle first left the record."""
 
     cycle: int
-    candidate: str
+    candidate: str | None
     feature: str
     recorded: str
     recomputed: str
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -637,7 +687,8 @@ class ReplayPage:
     """`replay.html`."""
 
     run: ReplayRow
-    settings_versions: str
+    actor: str
+    notes: tuple[str, ...]
     scorer_version: str
     code_version: str
     cycles_per_second: int | None

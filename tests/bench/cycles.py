@@ -30,10 +30,7 @@ _LEASE: Final = """
     INSERT INTO mind_leases (mind_id, owner, epoch, until)
     VALUES ($1, $2, 1, clock_timestamp() + interval '1 hour')
 """
-_WORDS: Final = (
-    "connection closed by invalid user failed password for root from port accepted session opened "
-    "disk queue worker request timeout upstream retry checkpoint segment replica lag memory"
-).split()
+_WORDS: Final = ["connection", "closed", "by", "invalid", "user", "failed", "password", "for", "root", "from", "port", "accepted", "session", "opened", "disk", "queue", "worker", "request", "timeout", "upstream", "retry", "checkpoint", "segment", "replica", "lag", "memory"]
 
 
 class Forty:

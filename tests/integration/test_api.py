@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -86,7 +87,9 @@ class TestMinds:
         assert (resumed.json()["status"], resumed.json()["mode"]) == ("active", "awake")
 
     async def test_goals_are_given_and_closed(self, here: Daemon) -> None:
-        given = await here.client.post("/v1/minds/ada/goals", json={"text": "disk", "priority": 0.8})
+        given = await here.client.post(
+            "/v1/minds/ada/goals", json={"text": "disk", "priority": 0.8}
+        )
 
         closed = await here.client.post(f"/v1/minds/ada/goals/{given.json()['id']}/close")
 
@@ -94,6 +97,23 @@ class TestMinds:
         assert given.json()["priority"] == 0.8
         assert closed.json()["status"] == "closed"
         assert (await here.client.get("/v1/minds/ada/goals")).json()["items"] == []
+
+    async def test_a_retry_with_the_same_key_creates_once(self, here: Daemon) -> None:
+        headers = {"Idempotency-Key": "retry-1"}
+        made = [
+            await here.client.post("/v1/minds", json={"slug": "eve"}, headers=headers)
+            for _ in range(2)
+        ]
+        goals = [
+            await here.client.post("/v1/minds/eve/goals", json={"text": "disk"}, headers=headers)
+            for _ in range(2)
+        ]
+        other = await here.client.post("/v1/minds", json={"slug": "mal"}, headers=headers)
+
+        assert [m.status_code for m in made] == [201, 201]
+        assert goals[0].json()["id"] == goals[1].json()["id"]
+        assert len((await here.client.get("/v1/minds/eve/goals")).json()["items"]) == 1
+        problem(other, 422, "idempotency_key_reused")
 
 
 class TestStimuli:
@@ -378,9 +398,8 @@ class TestCredentials:
     )
     async def test_a_wrong_token_is_401(self, here: Daemon, header: str) -> None:
         async with httpx.AsyncClient(base_url=here.url) as stranger:
-            answer = await stranger.get(
-                "/v1/minds", headers={"Authorization": header.encode("latin-1")}
-            )
+            headers = [(b"Authorization", header.encode("latin-1"))]
+            answer = await stranger.get("/v1/minds", headers=headers)
 
         problem(answer, 401, "unauthorised")
         assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -450,21 +469,21 @@ async def _cycles(here: Daemon, *, at_least: int) -> bool:
     return (await here.noema.minds.get("ada")).cycles >= at_least
 
 
-async def _cycle_with(here: Daemon, stimulus: str) -> dict[str, object] | None:
+async def _cycle_with(here: Daemon, stimulus: str) -> dict[str, Any] | None:
     rows = (await here.client.get("/v1/minds/ada/cycles")).json()["items"]
     for row in rows:
         cycle = (await here.client.get(f"/v1/minds/ada/cycles/{row['number']}")).json()
         if any(stimulus in c["stimuli"] for c in cycle["candidates"]):
-            found: dict[str, object] = cycle
+            found: dict[str, Any] = cycle
             return found
     return None
 
 
-async def _reply(here: Daemon, message: str) -> dict[str, object] | None:
+async def _reply(here: Daemon, message: str) -> dict[str, Any] | None:
     conversations = (await here.client.get("/v1/minds/ada/conversations")).json()["items"]
     for conversation in conversations:
         for said in conversation["messages"]:
             if said["in_reply_to"] == message:
-                reply: dict[str, object] = said
+                reply: dict[str, Any] = said
                 return reply
     return None

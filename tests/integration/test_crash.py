@@ -22,7 +22,9 @@ _ROOT = Path(__file__).parents[2]
 
 
 @asynccontextmanager
-async def child(database: TestDatabase, *checkpoint: int) -> AsyncIterator[asyncio.subprocess.Process]:
+async def child(
+    database: TestDatabase, *checkpoint: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A daemon in its own process, ready to run minds; ended when the block is left."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.child", database.app_dsn, database.owner_dsn,
@@ -57,7 +59,10 @@ async def prepare(database: TestDatabase) -> None:
     async with watcher(database) as noema:
         noema.runner.stop()
         await noema.minds.create(slug="ada", actor="user:t")
-        lines = [f"component {'abcdefghijklmnopqrstuvwxyz'[n % 26]}{n // 26 * 'x'} failed" for n in range(60)]
+        lines = [
+            f"component {'abcdefghijklmnopqrstuvwxyz'[n % 26]}{n // 26 * 'x'} failed"
+            for n in range(60)
+        ]
         for start in range(0, 60, 20):
             batch = [NewStimulus(text=line) for line in lines[start : start + 20]]
             await noema.minds.receive("ada", batch, actor="user:t")
@@ -151,27 +156,26 @@ async def test_guarantee_6_a_daemon_frozen_past_its_lease_commits_nothing_afterw
     database: TestDatabase,
 ) -> None:
     await prepare(database)
-    async with child(database) as frozen:
-        async with watcher(database) as noema:
-            await eventually(lambda: is_settled(noema))
-            os.kill(frozen.pid, signal.SIGSTOP)
-            await eventually(lambda: noema.runner.statuses)
-            before = (await noema.minds.get("ada")).cycles
-            await noema.minds.receive("ada", [NewStimulus(text="late news")], actor="user:t")
-            await eventually(lambda: _cycles(noema, before + 1))
+    async with child(database) as frozen, watcher(database) as noema:
+        await eventually(lambda: is_settled(noema))
+        os.kill(frozen.pid, signal.SIGSTOP)
+        await eventually(lambda: noema.runner.statuses)
+        before = (await noema.minds.get("ada")).cycles
+        await noema.minds.receive("ada", [NewStimulus(text="late news")], actor="user:t")
+        await eventually(lambda: _cycles(noema, before + 1))
 
-            os.kill(frozen.pid, signal.SIGCONT)
-            await noema.minds.receive("ada", [NewStimulus(text="latest news")], actor="user:t")
-            await eventually(lambda: _cycles(noema, before + 2))
-            await eventually(lambda: is_settled(noema))
+        os.kill(frozen.pid, signal.SIGCONT)
+        await noema.minds.receive("ada", [NewStimulus(text="latest news")], actor="user:t")
+        await eventually(lambda: _cycles(noema, before + 2))
+        await eventually(lambda: is_settled(noema))
 
-            mind = await noema.minds.get("ada")
-            assert mind.owner == noema.runner.owner
-            async with noema.db.reading() as tx:
-                numbers = await tx.conn.fetch(
-                    "SELECT data ->> 'number' FROM cognitive_events WHERE type = 'cycle.completed'"
-                )
-            assert len(numbers) == len({r[0] for r in numbers}) == mind.cycles
+        mind = await noema.minds.get("ada")
+        assert mind.owner == noema.runner.owner
+        async with noema.db.reading() as tx:
+            numbers = await tx.conn.fetch(
+                "SELECT data ->> 'number' FROM cognitive_events WHERE type = 'cycle.completed'"
+            )
+        assert len(numbers) == len({r[0] for r in numbers}) == mind.cycles
 
 
 async def _cycles(noema: Noema, at_least: int) -> bool:

@@ -71,7 +71,7 @@ class Fake:
 
             do_GET = do_POST = do_PATCH = respond  # noqa: N815
 
-            def log_message(self, *args: Any) -> None:  # type: ignore[explicit-override]
+            def log_message(self, *args: Any) -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -29,9 +29,7 @@ async def admitted(here: Daemon, slug: str) -> list[tuple[str, set[str]]]:
     async with here.noema.db.reading() as tx:
         rows = await tx.conn.fetch(_ADMITTED, mind.id)
     return [
-        (r["process"], {str(c) for c in r["causes"]})
-        for r in rows
-        if r["process"] != "reflection"
+        (r["process"], {str(c) for c in r["causes"]}) for r in rows if r["process"] != "reflection"
     ]
 
 
@@ -82,7 +80,9 @@ class TestHabituation:
         async with daemon(database) as here:
             await here.noema.minds.create(slug="ada", actor="user:t")
             flood = [
-                NewStimulus(text=f"Failed password for root from 203.0.113.{n % 250} port {4000 + n}")
+                NewStimulus(
+                    text=f"Failed password for root from 203.0.113.{n % 250} port {4000 + n}"
+                )
                 for n in range(300)
             ]
 

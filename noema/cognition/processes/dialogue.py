@@ -21,11 +21,7 @@ _WAITING_FULL_S: Final = 60
 _MARKS = re.compile(r"[\s]+")
 # Words that carry a question rather than its matter.
 _COMMON: Final = frozenset(
-    """about all and any are but can could did does for from had has have hello her him his how
-    into its just like may more most much not now of off one our out over please say see she some
-    tell than that the their them then there these they this those was were what when where which
-    while who whom whose why will with would you your anything something happened happening know
-    think thank thanks""".split()
+    ["about", "all", "and", "any", "are", "but", "can", "could", "did", "does", "for", "from", "had", "has", "have", "hello", "her", "him", "his", "how", "into", "its", "just", "like", "may", "more", "most", "much", "not", "now", "of", "off", "one", "our", "out", "over", "please", "say", "see", "she", "some", "tell", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "was", "were", "what", "when", "where", "which", "while", "who", "whom", "whose", "why", "will", "with", "would", "you", "your", "anything", "something", "happened", "happening", "know", "think", "thank", "thanks"]
 )
 
 
@@ -84,9 +80,7 @@ def _best(quotes: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     return sorted(seen.values(), key=lambda q: -q[0])[:_QUOTES]
 
 
-def _say(
-    quotes: Sequence[tuple[int, str]], brain: Brain, *, asked: bool
-) -> tuple[str, int]:
+def _say(quotes: Sequence[tuple[int, str]], brain: Brain, *, asked: bool) -> tuple[str, int]:
     if quotes:
         lines = "\n".join(f"• {line}" for _, line in quotes)
         return f"I have no language model, so I quote what I hold on that:\n{lines}", quotes[0][0]

@@ -9,6 +9,8 @@ from noema.cognition.process import Ports
 from noema.cognition.severity import intensity
 
 _EXCERPT: Final = 500
+
+
 class Surprise:
     """Proposes a candidate for each group whose topic was rare when it came."""
 

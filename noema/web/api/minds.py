@@ -34,6 +34,7 @@ async def create_mind(call: Call) -> Json:
         namespace=body.namespace,
         settings=forms.settings_changes(body.settings),
         actor=call.who.actor,
+        key=call.key,
     )
     call.services.runner.look_for_minds()
     shown = await show_mind(call, mind)
@@ -150,7 +151,7 @@ async def add_goal(call: Call) -> Json:
     body = call.json(forms.GoalBody)
     priority = forms.micro(body.priority, "priority")
     goal = await call.services.minds.add_goal(
-        call.path("slug"), body.text, priority=priority, actor=call.who.actor
+        call.path("slug"), body.text, priority=priority, actor=call.who.actor, key=call.key
     )
     return Json(reply.goal(goal), 201)
 

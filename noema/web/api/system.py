@@ -16,7 +16,6 @@ from noema.web.call import Call
 from noema.web.reply import Json, page
 from noema.web.services import Services
 
-
 _READY_WITHIN_S: Final = 5.0
 
 
@@ -50,7 +49,10 @@ class _Gauges(Collector):
         s = self._services
         plain = {
             "noema_minds_running": ("Minds this process runs.", len(s.runner.statuses)),
-            "noema_writer_queued_units": ("Units that wait to be committed.", s.writer.queued_units),
+            "noema_writer_queued_units": (
+                "Units that wait to be committed.",
+                s.writer.queued_units,
+            ),
             "noema_writer_units_total": ("Units committed.", s.writer.units_committed),
             "noema_writer_batches_total": ("Commits made for them.", s.writer.batches_committed),
             "noema_writer_connected": ("1 while the writer is connected.", int(s.writer.connected)),
