@@ -157,31 +157,26 @@ SELECT noema_open_table('intents');
 
 -- The group commit: the units of many minds in one call, each fenced and answered on its own.
 --
--- units: one object per unit with ord, and what it needs of: mind, epoch (the fence), idem (an
--- idempotency key), cycle (what a finished cycle changes of its mind), messages, intents, acts.
--- The other arrays are the events, in order; e_unit names the unit each belongs to.
--- Answers one row per unit: committed, lease_lost or repeated (with what was answered before).
+-- units: one object per unit with what it needs of: mind, epoch (the fence), idem (an idempotency
+-- key), cycle (what a finished cycle changes of its mind), messages, intents, acts, links. `parts`
+-- names those of them that occur at all. events: one object per unit, in the same order, with its
+-- events and, beside them, the fields that are the same for all of these.
+-- Answers one row for every unit that was not committed, by its place in the call counted from 1:
+-- lease_lost, key_reused, or repeated with what was answered before.
 -- The events' INSERT comes last, because it takes the append lock and holds it through the commit.
-CREATE FUNCTION noema_commit(
-    units jsonb,
-    e_unit int[], e_id uuid[], e_mind uuid[], e_cycle uuid[], e_type text[], e_occurred timestamptz[],
-    e_actor text[], e_causes text[], e_data jsonb[], e_content jsonb[], e_salt bytea[], e_commitment bytea[],
-    d_unit int[], d_from uuid[], d_to uuid[], d_kind text[],
-    wake text
-) RETURNS TABLE (ord int, outcome text, answer jsonb)
+CREATE FUNCTION noema_commit(units jsonb, parts text[], events jsonb[], wake text)
+RETURNS TABLE (ord bigint, outcome text, answer jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    refused int[] := '{}';
-    lost int[];
-    repeated int[] := '{}';
-    has_fence boolean := units @? '$[*].mind';
-    has_idem boolean := units @? '$[*].idem';
+    refused bigint[] := '{}';
+    lost bigint[] := '{}';
+    repeated bigint[] := '{}';
 BEGIN
-    IF has_fence THEN
+    IF 'mind' = ANY (parts) THEN
         -- Locking in one order keeps two daemons from waiting for each other.
         SELECT coalesce(array_agg(u.ord), '{}') INTO lost
-        FROM jsonb_to_recordset(units) AS u(ord int, mind uuid, epoch bigint)
+        FROM ROWS FROM (jsonb_to_recordset(units) AS (mind uuid, epoch bigint)) WITH ORDINALITY AS u(mind, epoch, ord)
         LEFT JOIN (
             SELECT l.mind_id, l.epoch FROM mind_leases l
             WHERE l.mind_id IN (SELECT f.mind FROM jsonb_to_recordset(units) AS f(mind uuid))
@@ -192,11 +187,11 @@ BEGIN
         refused := lost;
     END IF;
 
-    IF has_idem THEN
+    IF 'idem' = ANY (parts) THEN
         WITH wanted AS (
             SELECT u.ord, u.idem ->> 'scope' AS scope, u.idem ->> 'key' AS key,
                    decode(u.idem ->> 'hash', 'hex') AS hash, u.idem -> 'response' AS response
-            FROM jsonb_to_recordset(units) AS u(ord int, idem jsonb)
+            FROM ROWS FROM (jsonb_to_recordset(units) AS (idem jsonb)) WITH ORDINALITY AS u(idem, ord)
             WHERE u.idem IS NOT NULL AND u.ord <> ALL (refused)
         ), first AS (
             SELECT DISTINCT ON (scope, key) * FROM wanted ORDER BY scope, key, ord
@@ -211,14 +206,14 @@ BEGIN
         refused := refused || repeated;
     END IF;
 
-    IF units @? '$[*].cycle' THEN
+    IF 'cycle' = ANY (parts) THEN
         UPDATE minds m SET
             cursor = c.cursor, cycles = c.number, pending = c.pending, last_cycle_at = c.at,
             next_due = CASE WHEN m.mode_epoch = c.mode_epoch THEN c.next_due ELSE m.next_due END,
             mode = CASE WHEN m.mode_epoch = c.mode_epoch THEN c.mode ELSE m.mode END,
             mode_until = CASE WHEN m.mode_epoch = c.mode_epoch THEN c.mode_until ELSE m.mode_until END,
             last_error = NULL
-        FROM jsonb_to_recordset(units) AS u(ord int, mind uuid, cycle jsonb),
+        FROM ROWS FROM (jsonb_to_recordset(units) AS (mind uuid, cycle jsonb)) WITH ORDINALITY AS u(mind, cycle, ord),
              jsonb_to_record(u.cycle) AS c(cursor bigint, number bigint, pending int, at timestamptz,
                                            next_due timestamptz, mode text, mode_epoch bigint, mode_until timestamptz)
         WHERE m.id = u.mind AND u.cycle IS NOT NULL AND u.ord <> ALL (refused);
@@ -227,7 +222,7 @@ BEGIN
                decode(u.cycle ->> 'state', 'base64'),
                CASE WHEN u.cycle ? 'state' THEN (u.cycle ->> 'number')::bigint END,
                (u.cycle ->> 'state_version')::int
-        FROM jsonb_to_recordset(units) AS u(ord int, mind uuid, cycle jsonb)
+        FROM ROWS FROM (jsonb_to_recordset(units) AS (mind uuid, cycle jsonb)) WITH ORDINALITY AS u(mind, cycle, ord)
         WHERE u.cycle IS NOT NULL AND u.ord <> ALL (refused)
         ON CONFLICT (mind_id) DO UPDATE SET
             cycle = excluded.cycle, workspace = excluded.workspace,
@@ -236,74 +231,76 @@ BEGIN
             state_version = coalesce(excluded.state_version, w.state_version);
     END IF;
 
-    IF units @? '$[*].messages' THEN
+    IF 'messages' = ANY (parts) THEN
         INSERT INTO conversations (id, mind_id, started_at, actor)
         SELECT DISTINCT ON (m.conversation) m.conversation, m.mind, m.at, m.speaker
-        FROM jsonb_to_recordset(units) AS u(ord int, messages jsonb),
+        FROM ROWS FROM (jsonb_to_recordset(units) AS (messages jsonb)) WITH ORDINALITY AS u(messages, ord),
              jsonb_to_recordset(u.messages) AS m(conversation uuid, mind uuid, at timestamptz, speaker text)
         WHERE u.ord <> ALL (refused)
         ON CONFLICT DO NOTHING;
         INSERT INTO messages (id, conversation_id, mind_id, speaker, text, at, in_reply_to, cycle)
         SELECT m.id, m.conversation, m.mind, m.speaker, m.text, m.at, m.in_reply_to, m.cycle
-        FROM jsonb_to_recordset(units) AS u(ord int, messages jsonb),
+        FROM ROWS FROM (jsonb_to_recordset(units) AS (messages jsonb)) WITH ORDINALITY AS u(messages, ord),
              jsonb_to_recordset(u.messages) AS m(id uuid, conversation uuid, mind uuid, speaker text,
                                                  text text, at timestamptz, in_reply_to uuid, cycle bigint)
         WHERE u.ord <> ALL (refused)
         ON CONFLICT DO NOTHING;
     END IF;
 
-    IF units @? '$[*].intents' THEN
+    IF 'intents' = ANY (parts) THEN
         INSERT INTO intents (id, mind_id, cycle_id, cycle, ordinal, thought_id, act, content)
         SELECT i.id, u.mind, i.cycle_id, i.cycle, i.ordinal, i.thought_id, i.act, i.content
-        FROM jsonb_to_recordset(units) AS u(ord int, mind uuid, intents jsonb),
+        FROM ROWS FROM (jsonb_to_recordset(units) AS (mind uuid, intents jsonb)) WITH ORDINALITY AS u(mind, intents, ord),
              jsonb_to_recordset(u.intents) AS i(id uuid, cycle_id uuid, cycle bigint, ordinal int,
                                                 thought_id uuid, act text, content jsonb)
         WHERE u.ord <> ALL (refused);
     END IF;
 
-    IF units @? '$[*].acts' THEN
+    IF 'acts' = ANY (parts) THEN
         UPDATE intents t SET state = a.state
-        FROM jsonb_to_recordset(units) AS u(ord int, acts jsonb),
+        FROM ROWS FROM (jsonb_to_recordset(units) AS (acts jsonb)) WITH ORDINALITY AS u(acts, ord),
              jsonb_to_recordset(u.acts) AS a(intent uuid, state text)
         WHERE t.id = a.intent AND u.ord <> ALL (refused);
     END IF;
 
-    IF cardinality(d_unit) > 0 THEN
+    IF 'links' = ANY (parts) THEN
         INSERT INTO derivations (from_id, to_id, kind)
-        SELECT d.f, d.t, d.k FROM unnest(d_unit, d_from, d_to, d_kind) AS d(u, f, t, k)
-        WHERE d.u <> ALL (refused)
+        SELECT d.source, d.to, d.kind
+        FROM ROWS FROM (jsonb_to_recordset(units) AS (links jsonb)) WITH ORDINALITY AS u(links, ord),
+             jsonb_to_recordset(u.links) AS d(source uuid, "to" uuid, kind text)
+        WHERE u.ord <> ALL (refused)
         ON CONFLICT DO NOTHING;
     END IF;
 
-    IF wake IS NOT NULL THEN
-        PERFORM pg_notify('noema_events', wake);
-    END IF;
-    IF cardinality(e_unit) > 0 THEN
-        INSERT INTO cognitive_events
-            (id, mind_id, cycle_id, type, occurred_at, actor, causes, data, content, salt, commitment)
-        SELECT e.id, e.mind, e.cycle, e.type, e.occurred, e.actor, e.causes::uuid[], e.data, e.content, e.salt, e.commitment
-        FROM unnest(e_unit, e_id, e_mind, e_cycle, e_type, e_occurred, e_actor, e_causes, e_data, e_content,
-                    e_salt, e_commitment)
-            AS e(u, id, mind, cycle, type, occurred, actor, causes, data, content, salt, commitment)
-        WHERE e.u <> ALL (refused);
-    END IF;
+    PERFORM pg_notify('noema_events', wake);
+    INSERT INTO cognitive_events
+        (id, mind_id, cycle_id, type, occurred_at, actor, causes, data, content, salt, commitment)
+    SELECT e.id, coalesce(e.mind, c.mind), coalesce(e.cycle, c.cycle), e.type, coalesce(e.occurred, c.occurred),
+           coalesce(e.actor, c.actor), coalesce(e.causes, '{}'), e.data, e.content,
+           decode(e.salt, 'base64'), decode(e.commitment, 'base64')
+    FROM unnest(events) WITH ORDINALITY AS u(doc, ord),
+         jsonb_to_record(u.doc) AS c(mind uuid, cycle uuid, occurred timestamptz, actor text, events jsonb),
+         jsonb_to_recordset(c.events)
+             AS e(id uuid, mind uuid, cycle uuid, type text, occurred timestamptz, actor text, causes uuid[],
+                  data jsonb, content jsonb, salt text, commitment text)
+    WHERE u.ord <> ALL (refused);
 
-    RETURN QUERY
-        SELECT u.ord,
-               CASE WHEN u.ord = ANY (lost) THEN 'lease_lost'
-                    WHEN u.ord = ANY (repeated) THEN
-                        CASE WHEN k.request_hash = decode(u.idem ->> 'hash', 'hex') THEN 'repeated' ELSE 'key_reused' END
-                    ELSE 'committed' END,
-               CASE WHEN u.ord = ANY (repeated) THEN k.response END
-        FROM jsonb_to_recordset(units) AS u(ord int, idem jsonb)
-        LEFT JOIN idempotency_keys k ON u.ord = ANY (repeated)
-            AND k.scope = u.idem ->> 'scope' AND k.key = u.idem ->> 'key';
+    IF cardinality(refused) > 0 THEN
+        RETURN QUERY
+            SELECT u.ord,
+                   CASE WHEN u.ord = ANY (lost) THEN 'lease_lost'
+                        WHEN k.request_hash = decode(u.idem ->> 'hash', 'hex') THEN 'repeated'
+                        ELSE 'key_reused' END,
+                   CASE WHEN u.ord = ANY (repeated) THEN k.response END
+            FROM ROWS FROM (jsonb_to_recordset(units) AS (idem jsonb)) WITH ORDINALITY AS u(idem, ord)
+            LEFT JOIN idempotency_keys k ON u.ord = ANY (repeated)
+                AND k.scope = u.idem ->> 'scope' AND k.key = u.idem ->> 'key'
+            WHERE u.ord = ANY (refused);
+    END IF;
 END $$;
-REVOKE ALL ON FUNCTION noema_commit(jsonb, int[], uuid[], uuid[], uuid[], text[], timestamptz[], text[], text[],
-    jsonb[], jsonb[], bytea[], bytea[], int[], uuid[], uuid[], text[], text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION noema_commit(jsonb, text[], jsonb[], text) FROM PUBLIC;
 DO $$ BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'noema_app') THEN
-        GRANT EXECUTE ON FUNCTION noema_commit(jsonb, int[], uuid[], uuid[], uuid[], text[], timestamptz[], text[],
-            text[], jsonb[], jsonb[], bytea[], bytea[], int[], uuid[], uuid[], text[], text) TO noema_app;
+        GRANT EXECUTE ON FUNCTION noema_commit(jsonb, text[], jsonb[], text) TO noema_app;
     END IF;
 END $$;

@@ -1,6 +1,6 @@
 """The composition root: the one place that knows which class stands behind which Protocol.
 
-    open_database ─▶ migrate ─▶ Database, Writer, Listener ─▶ EventLog, Feed ─▶ Minds, Runner, Replays
+    open_database ─▶ migrate ─▶ Database, Writer, Listener ─▶ EventLog, Feed ─▶ Minds, Runner
 
 The order of the exit stack is the order of stopping, backwards: streams end, minds finish the cycle
 they are in and give their leases back, the writer commits what waits, the database stops last.

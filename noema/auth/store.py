@@ -7,12 +7,12 @@ from uuid import UUID
 
 from noema.db.tx import Conn
 
-_INSERT_TOKEN = """
+_ADD = """
     INSERT INTO api_tokens (id, name, hash, hint, namespace, memory_role, console_role, created_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
 
-_TOKEN = """
+_BY_HASH = """
     SELECT id, name, namespace, memory_role, console_role, last_used_at FROM api_tokens
     WHERE hash = $1 AND revoked_at IS NULL
 """
@@ -20,13 +20,14 @@ _TOKEN = """
 _USED = "UPDATE api_tokens SET last_used_at = $2 WHERE id = $1"
 
 _TOKENS = """
-    SELECT id, name, hint, namespace, memory_role, console_role, created_at, last_used_at, revoked_at
+    SELECT id, name, hint, namespace, memory_role, console_role, created_at, last_used_at,
+           revoked_at
     FROM api_tokens ORDER BY created_at LIMIT 500
 """
 
 _COUNT_TOKENS = "SELECT count(*) FROM api_tokens WHERE revoked_at IS NULL"
 
-_FIRST_TOKEN = """
+_FIRST = """
     SELECT id FROM api_tokens WHERE revoked_at IS NULL AND console_role = 'administrator'
     ORDER BY created_at LIMIT 1
 """
@@ -69,13 +70,11 @@ async def insert_token(
     console_role: str,
     at: datetime,
 ) -> None:
-    await conn.execute(
-        _INSERT_TOKEN, id_, name, digest, hint, namespace, memory_role, console_role, at
-    )
+    await conn.execute(_ADD, id_, name, digest, hint, namespace, memory_role, console_role, at)
 
 
 async def token(conn: Conn, digest: bytes) -> Mapping[str, Any] | None:
-    row = await conn.fetchrow(_TOKEN, digest)
+    row = await conn.fetchrow(_BY_HASH, digest)
     return None if row is None else dict(row)
 
 
@@ -92,7 +91,7 @@ async def count_tokens(conn: Conn) -> int:
 
 
 async def first_token(conn: Conn) -> UUID | None:
-    found: UUID | None = await conn.fetchval(_FIRST_TOKEN)
+    found: UUID | None = await conn.fetchval(_FIRST)
     return found
 
 

@@ -1,14 +1,14 @@
 """The demo: a mind called sentinel, and a stream of log lines for it to think about.
 
-Without a file it makes lines up: an SSH server and its kernel on an ordinary day, with floods of the
-usual, rare lines now and then, and an attack that swells and ebbs.
+Without a file it makes lines up: an SSH server and its kernel on an ordinary day, with floods of
+the usual, rare lines now and then, and an attack that swells and ebbs.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random  # noqa: TID251
 from typing import Final
 
 import structlog
@@ -29,8 +29,8 @@ _USERS: Final = ("root", "admin", "deploy", "backup", "git", "oracle", "test")
 _RARE: Final = (
     "kernel: Out of memory: Killed process {n} (indexer) total-vm:{n}kB",
     "systemd[1]: certbot.service: Failed with result 'exit-code'.",
-    "kernel: EXT4-fs warning (device sda{d}): mounting fs with errors, running e2fsck is recommended",
-    "sudo: deploy : TTY=pts/{d} ; PWD=/srv/app ; USER=root ; COMMAND=/usr/bin/systemctl restart app",
+    "kernel: EXT4-fs warning (device sda{d}): mounting fs with errors, e2fsck is recommended",
+    "sudo: deploy : TTY=pts/{d} ; PWD=/srv/app ; USER=root ; COMMAND=/usr/bin/id",
     "sshd[{n}]: Accepted publickey for deploy from {ip} port {n} ssh2",
     "ntpd[{n}]: kernel reports TIME_ERROR: 0x{n}: Clock Unsynchronized",
     "smartd[{n}]: Device: /dev/sda, {d} Currently unreadable (pending) sectors",
@@ -56,7 +56,7 @@ class Stream:
     def __init__(self, *, path: Path | None, lines_per_s: float, seed: int = 7) -> None:
         self._path = path
         self._lines_per_s = lines_per_s
-        self._chance = random.Random(seed)  # noqa: S311
+        self._chance = Random(seed)  # noqa: S311
 
     async def run(self, noema: Noema) -> None:
         """Make the mind where there is none, and send lines at the speed that was asked for."""

@@ -18,7 +18,7 @@ from noema.db.tx import Database, connect
 
 @asynccontextmanager
 async def database_of(settings: Settings) -> AsyncIterator[Dsns]:
-    """Yield the way to the database: the configured one, the running daemon's, or one started here."""
+    """Yield the way to the database: configured, the running daemon's, or started for this."""
     if settings.database_url is None:
         cluster = await embedded.running(settings.data_dir)
         if cluster is not None:

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import asyncpg
 import click
 
 from noema import __version__, config
@@ -120,7 +119,7 @@ def migrate_up() -> None:
     Example:
       noema migrate up
     """
-    applied = _on_owner(lambda dsn: migrations.up(dsn))
+    applied = _on_owner(migrations.up)
     for migration in applied:
         say(f"applied {migration.version:04d} {migration.name}")
     if not applied:
@@ -183,9 +182,11 @@ async def _examine(settings: Settings) -> dict[str, Any]:
     async with local.database_of(settings) as dsns:
         states = await migrations.status(dsns.owner)
         role = await protection.choose_role(dsns.app)
-        async with connect(dsns.app, clock=SystemClock(), max_size=1, role=role) as db:
-            async with db.reading() as tx:
-                found = await protection.inspect(tx)
+        async with (
+            connect(dsns.app, clock=SystemClock(), max_size=1, role=role) as db,
+            db.reading() as tx,
+        ):
+            found = await protection.inspect(tx)
         return {
             "version": __version__,
             "python": platform.python_version(),
@@ -240,8 +241,6 @@ def main() -> None:
         if known is None or unknown is not None:
             raise
         _fail(str(_first(known)), FAILED)
-    except asyncpg.PostgresError as exc:
-        _fail(f"PostgreSQL refused: {exc}", FAILED)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -35,7 +35,11 @@ def configure_logging(settings: Settings) -> None:
     renderer: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            # A traceback with local variables would print texts and secrets from outside.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     )
     structlog.configure(
         processors=[
@@ -69,8 +73,8 @@ def bind(settings: Settings) -> socket.socket:
     except OSError as exc:
         sock.close()
         raise ConfigError(
-            f"Cannot listen on {settings.host} port {settings.port}: {exc.strerror}. Stop what uses "
-            "it, or set NOEMA_PORT to another port (0 takes a free one)."
+            f"Cannot listen on {settings.host} port {settings.port}: {exc.strerror}. Stop what "
+            "uses it, or set NOEMA_PORT to another port (0 takes a free one)."
         ) from exc
     return sock
 

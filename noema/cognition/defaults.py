@@ -18,7 +18,7 @@ DEFAULTS: Final = MindSettings(
         "surprise": habits.WEIGHTS["surprise"],
         "confidence": 100_000,
         "credibility": 100_000,
-        "social": 900_000,
+        "social": 2_000_000,
         "valence": 100_000,
         "recency": 20_000,
         "pin": 3_000_000,

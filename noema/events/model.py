@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from noema.core.canonical import canonical, commitment, escape_tree
+from noema.core.canonical import canonical, canonical_escaped, commitment, escape_tree
 from noema.core.clock import Ids
 from noema.core.errors import InvalidInput
 
@@ -46,7 +46,7 @@ CATALOGUE: Final[Mapping[str, str]] = {
         "threshold, k, versions, candidate_set, winner, margin, timings."
     ),
     "port.answered": "What a process asked outside the snapshot and got. data: port, request; content: answer.",
-    "stimulus.expired": "Stimuli that waited too long for attention. data: cycles waited, why.",
+    "stimulus.expired": "Stimuli that waited too long for attention. data: folded, waited (cycles).",
     "process.failed": "A process failed or was late and proposed nothing. data: process, why.",
     "action.started": "An act is about to touch the world. data: intent, act.",
     "action.completed": "An act is done. data: intent, act.",
@@ -103,7 +103,7 @@ def new_event(
     id: UUID | None = None,  # noqa: A002
 ) -> NewEvent:
     """Return an event with its id (a new one unless given), salt and commitment."""
-    raw = canonical(escape_tree(content)) if content else b"{}"
+    raw = canonical_escaped(content) if content else b"{}"
     salt = ids.salt()
     return NewEvent(
         id=id or ids.new(),

@@ -1,19 +1,21 @@
 """The group-committing writer: many minds, one lock, one call.
 
 The append lock is held through each commit, so on a disk that syncs slowly a commit per cycle would
-serialise everything. Instead all that waits is committed together: the more waits, the larger the
-batch. While one batch is being committed, the minds that are not in it go on thinking; taking all
-of them every time would leave the processor idle during the commit and the server idle during the
-thinking. So a batch takes at most a share of those in play, unless commits themselves are slow.
+serialise everything. Instead what waits is committed together, over two connections: while one
+batch is being committed, the next is gathered and sent, and the server has read it by the time the
+lock is free. A batch takes at most half of those who take part, so that one half thinks while the
+other is committed; all in lockstep would leave the server idle during the thinking and the
+processor idle during the commit.
 
-    queued ──take──▶ encode ──call──▶ committed │ lease_lost │ repeated
-                                └─connection lost──▶ read again ──▶ committed │ once more
-                                └─refused──▶ unit by unit, so that one bad unit harms no other
+    encoded ──queue──▶ taken ──call──▶ committed │ lease_lost │ repeated
+                                 └─connection lost──▶ read again ──▶ committed │ once more
+                                 └─refused──▶ unit by unit, so that one bad unit harms no other
 """
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
@@ -28,7 +30,11 @@ from noema.events.unit import Receipt, Unit
 log = structlog.get_logger()
 
 MAX_ROWS: Final = 5_000
+MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_QUEUED_ROWS: Final = 100_000
+MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
+LANES: Final = 2
+_FORGET: Final = 0.98
 _BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 Connect = Callable[[], AbstractAsyncContextManager[Conn]]
@@ -37,15 +43,17 @@ Connect = Callable[[], AbstractAsyncContextManager[Conn]]
 class _Queued:
     __slots__ = ("answer", "unit")
 
-    def __init__(self, unit: Unit, answer: asyncio.Future[Receipt]) -> None:
+    def __init__(self, unit: store.EncodedUnit, answer: asyncio.Future[Receipt]) -> None:
         self.unit = unit
         self.answer = answer
 
 
 class Writer:
-    """Commits units for everybody in this process, in the order they were submitted.
+    """Commits units for everybody in this process.
 
-    `connect` opens a dedicated connection; it is opened anew, with growing pauses, when it is lost.
+    A caller that awaits each answer before it submits again keeps the order of its units; units of
+    different callers have none. `connect` opens a dedicated connection; one that is lost is opened
+    anew, with growing pauses.
     """
 
     def __init__(self, *, connect: Connect, clock: Clock) -> None:
@@ -53,22 +61,22 @@ class Writer:
         self._clock = clock
         self._queue: deque[_Queued] = deque()
         self._rows_queued = 0
-        self._arrived = asyncio.Event()
+        self._bytes_queued = 0
+        self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._closing = False
+        self._lanes_connected = 0
+        self._in_flight = 0
         self._in_play = 0
-        self._asked_at: float | None = None
-        self._fixed_s = 0.0
-        self._per_unit_s = 0.0
-        self.connected = False
+        self._company = 1.0
         self.units_committed = 0
         self.batches_committed = 0
 
     @property
-    def stalled_s(self) -> float:
-        """For how long the commit under way has gone without an answer, in seconds."""
-        return 0.0 if self._asked_at is None else self._clock.monotonic() - self._asked_at
+    def connected(self) -> bool:
+        """Whether there is a connection to commit over."""
+        return self._lanes_connected > 0
 
     @property
     def queued_units(self) -> int:
@@ -83,100 +91,122 @@ class Writer:
         when the writer stops first. A unit is committed once or not at all, whatever is lost on the
         way.
         """
-        while self._rows_queued > MAX_QUEUED_ROWS and not self._closing:
+        # Encoded here and not in the batch: what cannot be encoded is its caller's trouble alone.
+        encoded = store.encode(unit)
+        while self._is_full and not self._closing:
             self._room.clear()
             await self._room.wait()
         if self._closing:
             raise Unavailable("Noema is stopping; send it again when it is back.")
-        item = _Queued(unit, asyncio.get_running_loop().create_future())
+        item = _Queued(encoded, asyncio.get_running_loop().create_future())
         self._queue.append(item)
-        self._rows_queued += len(unit.events)
+        self._rows_queued += encoded.rows
+        self._bytes_queued += encoded.size
         self._in_play += 1
-        self._arrived.set()
+        self._changed.set()
         try:
             # Shielded, because a caller that goes away must not take a committed answer from others.
             return await asyncio.shield(item.answer)
         finally:
             self._in_play -= 1
 
+    @property
+    def _is_full(self) -> bool:
+        return self._rows_queued > MAX_QUEUED_ROWS or self._bytes_queued > MAX_QUEUED_BYTES
+
     async def run(self) -> None:
         """Serve the queue until `stop` was called and everything that waited is committed."""
-        failures = 0
-        retry: list[_Queued] = []
-        while not (self._closing and not self._queue and not retry):
-            try:
-                async with self._connect() as conn:
-                    self.connected = True
-                    failures = 0
-                    if retry:
-                        retry = await self._settle(conn, retry)
-                    while True:
-                        batch = retry or await self._take()
-                        if not batch:
-                            return
-                        retry = batch
-                        await self._commit(conn, batch)
-                        retry = []
-            except (Unavailable, OSError) as exc:
-                self.connected = False
-                retry = [item for item in retry if not item.answer.done()]
-                log.warning("writer_disconnected", reason=str(exc), waiting=len(self._queue))
-                if self._closing and failures >= len(_BACKOFF_S):
-                    break
-                await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
-                failures += 1
-        self._abandon(retry)
+        async with asyncio.TaskGroup() as group:
+            for number in range(LANES):
+                group.create_task(self._serve(), name=f"writer lane {number}")
+        _abandon(self._queue)
+        self._queue.clear()
 
     def stop(self) -> None:
         """Refuse new units; `run` ends when the waiting ones are committed."""
         self._closing = True
-        self._arrived.set()
+        self._changed.set()
         self._room.set()
 
-    def _abandon(self, retry: list[_Queued]) -> None:
-        for item in (*retry, *self._queue):
-            _fail(item, Unavailable("The database went away before this could be kept."))
-        self._queue.clear()
+    async def _serve(self) -> None:
+        failures = 0
+        batch: list[_Queued] = []
+        while not (self._closing and not self._queue and not batch):
+            try:
+                async with self._connected() as conn:
+                    failures = 0
+                    if batch:
+                        batch = await self._settle(conn, batch)
+                    while batch or (batch := await self._take()):
+                        await self._commit_counted(conn, batch)
+                        batch = []
+                    return
+            except (Unavailable, OSError) as exc:
+                batch = [item for item in batch if not item.answer.done()]
+                log.warning("writer_disconnected", reason=str(exc), waiting=len(self._queue))
+                if self._closing and failures >= len(_BACKOFF_S):
+                    break
+                await self._clock.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+                failures += 1
+        _abandon(batch)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Conn]:
+        async with self._connect() as conn:
+            self._lanes_connected += 1
+            try:
+                yield conn
+            finally:
+                self._lanes_connected -= 1
 
     async def _take(self) -> list[_Queued]:
-        while not self._queue:
-            if self._closing:
+        """Return the next batch, empty once there is none and will be none."""
+        while not self._is_worthwhile:
+            if self._closing and not self._queue:
                 return []
-            self._arrived.clear()
-            await self._arrived.wait()
-        wanted = self._batch_units()
+            self._changed.clear()
+            await self._changed.wait()
+        most = self._half
         batch: list[_Queued] = []
-        rows = 0
-        while self._queue and len(batch) < wanted:
-            size = len(self._queue[0].unit.events)
-            if batch and rows + size > MAX_ROWS:
+        rows = size = 0
+        while self._queue and len(batch) < most:
+            unit = self._queue[0].unit
+            if batch and (rows + unit.rows > MAX_ROWS or size + unit.size > MAX_BYTES):
                 break
             batch.append(self._queue.popleft())
-            rows += size
+            rows += unit.rows
+            size += unit.size
         self._rows_queued -= rows
-        if self._rows_queued <= MAX_QUEUED_ROWS:
+        self._bytes_queued -= size
+        if not self._is_full:
             self._room.set()
         return batch
 
-    def _batch_units(self) -> int:
-        # Half of those in play keeps thinking and committing side by side. Where the fixed price of
-        # a commit outweighs what its units cost, waiting for company is cheaper than a second trip.
-        if self._fixed_s > self._per_unit_s * max(self._in_play, 1):
-            return 10_000
-        return max(1, (self._in_play + 1) // 2)
+    @property
+    def _half(self) -> int:
+        return (math.ceil(self._company) + 1) // 2
 
-    def _learn(self, units: int, took_s: float) -> None:
-        # Two slow averages: what the smallest commits cost is mostly fixed, the rest is per unit.
-        fixed = min(took_s, self._fixed_s * 1.02) if self._fixed_s else took_s / 2
-        self._fixed_s = fixed
-        per_unit = max(took_s - fixed, 0.0) / units
-        self._per_unit_s += (per_unit - self._per_unit_s) * 0.1
+    @property
+    def _is_worthwhile(self) -> bool:
+        # Behind a batch that is being committed nothing is gained by hurrying: wait for company, but
+        # only until the lock is free.
+        if not self._queue:
+            return False
+        return not self._in_flight or len(self._queue) >= self._half
+
+    async def _commit_counted(self, conn: Conn, batch: list[_Queued]) -> None:
+        # How many take part: the most at any one time, lately. Those who think are not seen now.
+        self._company = max(self._in_play, self._company * _FORGET)
+        self._in_flight += 1
+        try:
+            await self._commit(conn, batch)
+        finally:
+            self._in_flight -= 1
+            self._changed.set()
 
     async def _commit(self, conn: Conn, batch: list[_Queued]) -> None:
-        encoded = store.encode([item.unit for item in batch])
-        started = self._asked_at = self._clock.monotonic()
         try:
-            answers = await store.commit(conn, encoded)
+            answers = await store.commit(conn, [item.unit for item in batch])
         except store.Refused as exc:
             if len(batch) == 1:
                 await self._refuse(conn, batch[0], exc)
@@ -185,9 +215,6 @@ class Writer:
             for item in batch:
                 await self._commit(conn, [item])
             return
-        finally:
-            self._asked_at = None
-        self._learn(len(batch), self._clock.monotonic() - started)
         self.batches_committed += 1
         self.units_committed += len(batch)
         for item, answer in zip(batch, answers, strict=True):
@@ -195,24 +222,29 @@ class Writer:
 
     async def _refuse(self, conn: Conn, item: _Queued, refused: store.Refused) -> None:
         # An earlier try whose answer was lost may have been committed after we looked.
-        if refused.is_duplicate and await store.committed(conn, [item.unit.events[0].id]):
-            _resolve(item, store.UnitAnswer("committed", None))
+        if refused.is_duplicate and await store.committed(conn, [item.unit.first_id]):
+            _resolve(item, store.COMMITTED)
         else:
             _fail(item, refused.error)
 
     async def _settle(self, conn: Conn, batch: list[_Queued]) -> list[_Queued]:
         # The connection broke in mid-call: what stands in the log was committed, the rest was not.
-        present = await store.committed(conn, [item.unit.events[0].id for item in batch])
+        present = await store.committed(conn, [item.unit.first_id for item in batch])
         unsettled = []
         for item in batch:
-            if item.unit.events[0].id in present:
-                _resolve(item, store.UnitAnswer("committed", None))
+            if item.unit.first_id in present:
+                _resolve(item, store.COMMITTED)
             else:
                 unsettled.append(item)
         log.info(
             "unknown_commit_settled", committed=len(batch) - len(unsettled), again=len(unsettled)
         )
         return unsettled
+
+
+def _abandon(items: Iterable[_Queued]) -> None:
+    for item in items:
+        _fail(item, Unavailable("The database went away before this could be kept."))
 
 
 def _resolve(item: _Queued, answer: store.UnitAnswer) -> None:

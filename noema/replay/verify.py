@@ -9,6 +9,7 @@ difference, because the state after it would be a guess.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -145,7 +146,7 @@ class _Walk:
         taken = 0
         # The last one is looked at only to see that it is not the one before it again.
         whole = min(len(heads), _PAGE_CYCLES)
-        twice = {h[1] for h, after in zip(heads, heads[1:], strict=False) if h[1] == after[1]}
+        twice = {h[1] for h, after in pairwise(heads) if h[1] == after[1]}
         while taken < whole:
             ids: list[UUID] = []
             weight = 0

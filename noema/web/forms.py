@@ -128,8 +128,7 @@ def micro(value: float | str, field: str) -> int:
     """Return the decimal number in whole micro-units, or raise InvalidInput."""
     try:
         number = Decimal(str(value).strip())
-        if not number.is_finite():
-            raise InvalidOperation
+        # Infinity and NaN have no integer, and int() says so.
         return int((number * MICRO).to_integral_value())
     except (InvalidOperation, ValueError, OverflowError):
         raise InvalidInput(f"{field} is not a number: {str(value)[:40]!r}.", field=field) from None

@@ -30,7 +30,7 @@ async def explain(
         recorded.outcome,
         await services.minds.settings_of(mind, recorded.settings_version),
         modes[recorded.mode, recorded.mode_version],
-        order=tuple(recorded.versions),
+        order=recorded.processes,
         instead=index,
     )
 
@@ -54,19 +54,18 @@ async def why_of(
             "gate": scored.gate,
         }
 
-    found = []
-    for flip in why.flips:
-        found.append(
-            {
-                flip.kind: flip.name,
-                "of": None if flip.candidate is None else recorded.candidates[flip.candidate].id,
-                "from": flip.before,
-                "to": flip.after,
-                "new_winner": recorded.candidates[flip.new_winner].id,
-                "new winner": recorded.candidates[flip.new_winner].id,
-                "confirmed": flip.confirmed,
-            }
-        )
+    found = [
+        {
+            flip.kind: flip.name,
+            "of": None if flip.candidate is None else recorded.candidates[flip.candidate].id,
+            "from": flip.before,
+            "to": flip.after,
+            "new_winner": recorded.candidates[flip.new_winner].id,
+            "new winner": recorded.candidates[flip.new_winner].id,
+            "confirmed": flip.confirmed,
+        }
+        for flip in why.flips
+    ]
     return {
         "cycle": recorded.number,
         "winner": candidate(why.winner),

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from openapi_spec_validator import validate
 
+from noema.web.routes import ROUTES
 from tests.conftest import TestDatabase
 from tests.helpers import eventually
 from tests.running import Daemon, daemon
@@ -376,8 +377,6 @@ class TestCredentials:
     async def test_no_route_but_the_health_ones_answers_without_a_credential(
         self, here: Daemon
     ) -> None:
-        from noema.web.routes import ROUTES
-
         async with httpx.AsyncClient(base_url=here.url) as stranger:
             for endpoint in ROUTES:
                 path = endpoint.path.replace("{slug}", "ada").replace("{number}", "1")

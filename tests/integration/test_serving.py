@@ -100,11 +100,14 @@ async def test_everything_is_there_again_after_kill_9(reachable_dir: Path) -> No
 
 
 async def test_the_configured_database_is_used_where_one_is_set(database: TestDatabase) -> None:
-    async with serving(DATABASE_URL=database.owner_dsn, NOEMA_DATA_DIR="/nonexistent") as (
-        url,
-        _,
-        _,
-    ), httpx.AsyncClient() as client:
+    async with (
+        serving(DATABASE_URL=database.owner_dsn, NOEMA_DATA_DIR="/nonexistent") as (
+            url,
+            _,
+            _,
+        ),
+        httpx.AsyncClient() as client,
+    ):
         ready = await client.get(f"{url}/readyz")
 
     assert ready.json()["status"] == "ready"
@@ -218,11 +221,13 @@ async def test_noemactl_without_a_daemon_says_where_it_looked() -> None:
 
 async def test_the_demo_thinks_about_a_stream_of_its_own(reachable_dir: Path) -> None:
     settings = {"NOEMA_DATA_DIR": str(reachable_dir / "data")}
-    async with serving("demo", **settings) as (url, link, _):
-        async with httpx.AsyncClient(follow_redirects=True, base_url=url) as browser:
-            await browser.get(link)
+    async with (
+        serving("demo", **settings) as (url, link, _),
+        httpx.AsyncClient(follow_redirects=True, base_url=url) as browser,
+    ):
+        await browser.get(link)
 
-            winner = await eventually(lambda: _first_winner(browser), within_s=60)
+        winner = await eventually(lambda: _first_winner(browser), within_s=60)
 
     assert winner["text"]
 

@@ -1,4 +1,4 @@
-"""What a mind notices, keeps waiting, gets used to and says, on real logs where they are at hand."""
+"""What a mind notices, keeps waiting, gets used to and says; on real logs where they are there."""
 
 import csv
 from collections import Counter

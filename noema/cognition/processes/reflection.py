@@ -9,6 +9,8 @@ from noema.cognition.process import Ports
 
 _LEAST_ON_TIMER: Final = 3
 _NAMED: Final = 3
+# A path, which the topic of a line never is, so that no line can stand in its way.
+_TOPIC: Final = "self/reflection"
 
 
 class Reflection:
@@ -43,8 +45,8 @@ def _summary(brain: Brain) -> Candidate:
     pressing = max(fullness // 4, 150_000)
     return Candidate(
         process="reflection",
-        key="reflection",
-        topic="reflection",
+        key=_TOPIC,
+        topic=_TOPIC,
         text=text,
         features={
             "confidence": MICRO,

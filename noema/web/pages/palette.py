@@ -1,0 +1,106 @@
+"""The command palette: minds, cycles, events and pages by what somebody types."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from starlette.responses import Response
+
+from noema.core.errors import InvalidInput
+from noema.events.model import Event, decode_position
+from noema.web import views
+from noema.web.call import Call
+from noema.web.pages.shell import fragment, mind_path, page, wants_fragment
+from noema.web.pages.shown import summary
+from noema.web.render import NAV
+from noema.web.services import Services
+
+_END_OF_ID: Final = re.compile(r"[0-9a-f-]{6,36}\Z")
+_LONGEST: Final = 200
+
+
+async def show(call: Call) -> Response:
+    query = call.query.get("q", "").strip()[:_LONGEST]
+    found = views.PaletteList(query=query, items=await _items(call.services, query))
+    if wants_fragment(call):
+        return fragment(call, "fragments/palette.html", found)
+    return page(call, "palette.html", found, title="Jump to")
+
+
+async def _items(services: Services, query: str) -> tuple[views.PaletteItem, ...]:
+    number = _number(query)
+    minds = await services.pages.minds_called(query.lstrip("#"), with_cycle=number)
+    items = [
+        views.PaletteItem(href=n.href, label=n.label, kind="page", keys=f"g {n.key}")
+        for n in NAV
+        if query.lower() in n.label.lower()
+    ]
+    if number is not None:
+        items.extend(_cycle(m, number) for m in minds if number <= m["cycles"])
+    for mind in minds:
+        if number is None or query.lstrip("#") in mind["slug"]:
+            items.extend(_mind(mind, with_pages=len(minds) == 1))
+    items.extend(_event(e) for e in await _events(services, query))
+    return tuple(items)
+
+
+def _number(query: str) -> int | None:
+    text = query.lstrip("#").replace(",", "")
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 15 else None
+
+
+def _cycle(mind: Mapping[str, Any], number: int) -> views.PaletteItem:
+    return views.PaletteItem(
+        href=mind_path(mind["slug"], f"/cycles/{number}"),
+        label=f"Cycle {number} of {mind['name']}",
+        kind="cycle",
+    )
+
+
+def _mind(mind: Mapping[str, Any], *, with_pages: bool) -> list[views.PaletteItem]:
+    slug, name = mind["slug"], mind["name"]
+    detail = f"{mind['namespace']}/{slug}"
+    items = [views.PaletteItem(href=mind_path(slug), label=name, kind="mind", detail=detail)]
+    if with_pages:
+        for label, rest in (
+            ("Cycles", "/cycles"),
+            ("Conversation", "/conversation"),
+            ("Tuning", "/tuning"),
+        ):
+            items.append(
+                views.PaletteItem(
+                    href=mind_path(slug, rest), label=f"{label} of {name}", kind="mind"
+                )
+            )
+        items.append(
+            views.PaletteItem(href=f"/events?mind={slug}", label=f"Events of {name}", kind="mind")
+        )
+    return items
+
+
+async def _events(services: Services, query: str) -> list[Event]:
+    text = query.lower()
+    try:
+        return await services.events.get_many([UUID(text)])
+    except ValueError:
+        pass
+    try:
+        seq = decode_position(text)
+    except InvalidInput:
+        if not _END_OF_ID.match(text):
+            return []
+        ids = await services.pages.by_end_of_id(text)
+        return (await services.events.get_many(ids))[::-1]
+    found = await services.events.after(seq - 1, limit=1)
+    return [e for e in found if e.seq == seq]
+
+
+def _event(event: Event) -> views.PaletteItem:
+    said = "redacted" if event.is_redacted else summary(event)
+    return views.PaletteItem(
+        href=f"/events/{event.id}",
+        label=event.type,
+        kind="event",
+        detail=f"{str(event.id)[-8:]} {said or ''}",
+    )

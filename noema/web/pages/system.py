@@ -1,0 +1,163 @@
+"""The daemon itself: database and its protection, queues, lag, versions, leases."""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from noema.db import migrate
+from noema.web import views
+from noema.web.api.system import describe
+from noema.web.call import Call
+from noema.web.pages.shell import page
+from noema.web.render import number
+from noema.web.services import Services
+
+_PROTECTION: Final[dict[str, views.Level]] = {
+    "separate roles": "ok",
+    "lowered role": "ok",
+    "accident protection only": "warn",
+}
+_MANY_QUEUED: Final = 1_000
+_LATE_MS: Final = 250
+
+
+async def show(call: Call) -> Response:
+    services = call.services
+    facts = await describe(services)
+    database = facts["database"]
+    context = views.SystemPage(
+        tiles=tiles_of(facts),
+        protection=database["protection"],
+        protection_level=_PROTECTION.get(database["protection"], "warn"),
+        findings=_findings(facts),
+        database=(
+            _fact("Server", f"PostgreSQL {database['server_version']}"),
+            _fact("Kind", "embedded" if database["embedded"] else "your own, by DATABASE_URL"),
+            _fact("Role", database["role"]),
+            _fact("pgvector", database["pgvector"] or "not installed; nothing needs it yet"),
+            _fact("Size", _size(database["database_bytes"])),
+            *(_fact(p["name"], _size(p["bytes"])) for p in facts["partitions"]),
+        ),
+        versions=(
+            _fact("Noema", facts["version"]),
+            _fact("Scorer", str(facts["scorer_version"])),
+            _fact("Mind state", str(facts["state_version"])),
+        ),
+        migrations=_migrations(facts),
+        leases=tuple(
+            views.LeaseRow(
+                mind=lease["slug"],
+                owner=str(lease["owner"])[-8:],
+                epoch=lease["epoch"],
+                until=lease["until"],
+                ours=lease["owner"] == services.runner.owner,
+            )
+            for lease in facts["leases"]
+            if lease["is_held"]
+        ),
+        json_href="/v1/system",
+    )
+    return page(call, "system.html", context, title="System", active="system")
+
+
+async def tiles(services: Services) -> views.Tiles:
+    """Return the figures as they are now."""
+    return tiles_of(await describe(services))
+
+
+def tiles_of(facts: dict[str, Any]) -> views.Tiles:
+    """Return the figures of a description as tiles."""
+    writer, loop, feed = facts["writer"], facts["loop"], facts["feed"]
+    late_ms = max((m["timer_late_ms"] for m in facts["minds"]), default=0.0)
+    batches = max(1, writer["batches"])
+    return views.Tiles(
+        tiles=(
+            _tile("Minds", number(facts["database"]["minds"]), f"{len(facts['minds'])} run here"),
+            _tile("Events", number(facts["database"]["head"]), "highest position in the log"),
+            views.Tile(
+                label="Writer queue",
+                value=number(writer["queued_units"]),
+                note=f"{writer['units'] / batches:.1f} units per commit",
+                level="warn" if writer["queued_units"] > _MANY_QUEUED else "quiet",
+            ),
+            views.Tile(
+                label="Writer",
+                value="connected" if writer["connected"] else "not connected",
+                note=f"{number(writer['units'])} units since the start",
+                level="ok" if writer["connected"] else "bad",
+            ),
+            views.Tile(
+                label="Loop lag",
+                value=f"{loop['lag_ms']:.1f}",
+                unit="ms",
+                note=f"worst lately {loop['worst_lag_ms']:.0f} ms",
+                level="warn" if loop["lag_ms"] > _LATE_MS else "quiet",
+            ),
+            views.Tile(
+                label="Timer lateness",
+                value=f"{late_ms:.0f}",
+                unit="ms",
+                note="the latest of any mind's last timer",
+                level="warn" if late_ms > 10 * _LATE_MS else "quiet",
+            ),
+            views.Tile(
+                label="Watchers",
+                value=number(feed["watchers"]),
+                note="the feed lags" if feed["lagging"] else "open event streams",
+                level="warn" if feed["lagging"] else "quiet",
+            ),
+            _tile("Database", _size(facts["database"]["database_bytes"]), "tables and indexes"),
+        )
+    )
+
+
+def _tile(label: str, value: str, note: str) -> views.Tile:
+    return views.Tile(label=label, value=value, note=note)
+
+
+def _fact(name: str, value: str) -> views.Fact:
+    return views.Fact(name=name, value=value)
+
+
+def _findings(facts: dict[str, Any]) -> tuple[views.Finding, ...]:
+    found = [views.Finding(level="warn", text=text) for text in facts["database"]["findings"]]
+    waiting = [m["name"] for m in facts["migrations"] if m["state"] != "applied"]
+    if waiting:
+        found.append(
+            views.Finding(
+                level="bad",
+                text=f"Migrations that are not as the files say: {', '.join(waiting)}.",
+                remedy="Stop the daemon and run: noema migrate status",
+            )
+        )
+    if not found:
+        found.append(
+            views.Finding(
+                level="ok",
+                text="The role that the daemon acts as cannot change what is in the log.",
+            )
+        )
+    return tuple(found)
+
+
+def _migrations(facts: dict[str, Any]) -> tuple[views.MigrationRow, ...]:
+    checksums = {m.version: m.checksum for m in migrate.load()}
+    return tuple(
+        views.MigrationRow(
+            number=f"{m['version']:04d}",
+            name=m["name"],
+            applied_at=m["applied_at"],
+            checksum=checksums.get(m["version"], "no file"),
+            agrees=m["state"] != "changed",
+        )
+        for m in facts["migrations"]
+    )
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.2f} GB"

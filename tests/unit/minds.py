@@ -1,0 +1,226 @@
+"""Minds without a database: snapshots, events as the log gives them back, whole cycles."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from noema.cognition.attention import attend
+from noema.cognition.cycle import propose
+from noema.cognition.defaults import DEFAULTS
+from noema.cognition.model import Brain, Exit, MindSettings, Mode
+from noema.cognition.process import Found, Process
+from noema.cognition.processes import ALL
+from noema.cognition.record import RecordedCycle, Turn, Writing, read
+from noema.cognition.state import Concluded, MindState, conclude, observe
+from noema.core.clock import ManualClock, SequentialIds, to_micros
+from noema.events.model import Event, NewEvent, new_event
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+START_US = to_micros(START)
+MIND = UUID(int=77)
+
+
+def mode_of(name: str = "awake", version: int = 1, **changes: Any) -> Mode:
+    mode = Mode(
+        name=name,
+        version=version,
+        title=name,
+        description="",
+        k=7,
+        timer_min_s=60,
+        timer_max_s=60,
+        triggers=("stimulus", "message", "pending", "timer", "operator"),
+        profile={},
+        processes=None,
+        may_act=True,
+        expires_s=None,
+        exits=(),
+    )
+    return msgspec.structs.replace(mode, **changes)
+
+
+MODES = {
+    (m.name, m.version): m
+    for m in (
+        mode_of("awake", exits=(Exit(on="quiet", to="idle", after_s=600),)),
+        mode_of(
+            "focused",
+            k=3,
+            profile={"relevance": 2_000_000, "goal": 2_000_000},
+            expires_s=900,
+            exits=(Exit(on="expired", to="awake"),),
+        ),
+        mode_of(
+            "idle",
+            k=5,
+            timer_min_s=300,
+            timer_max_s=900,
+            exits=(
+                Exit(on="stimulus", to="awake"),
+                Exit(on="quiet", to="dreaming", after_s=14_400),
+            ),
+        ),
+        mode_of(
+            "dreaming",
+            k=3,
+            processes=("reflection",),
+            may_act=False,
+            expires_s=7_200,
+            exits=(
+                Exit(on="message", to="awake"),
+                Exit(on="stimulus", to="awake"),
+                Exit(on="expired", to="idle"),
+            ),
+        ),
+    )
+}
+
+
+def settings_of(**changes: Any) -> MindSettings:
+    return msgspec.structs.replace(DEFAULTS, **changes)
+
+
+def brain_of(**changes: Any) -> Brain:
+    brain = Brain(
+        now_us=START_US,
+        cycle=1,
+        trigger="stimulus",
+        mode=mode_of(),
+        settings=DEFAULTS,
+        settings_version=1,
+        groups=(),
+        questions=(),
+        slots=(),
+        goals=(),
+        focus="",
+        topics={},
+        total=None,
+        fatigue={},
+        admitted_since_reflection=0,
+        observed_since_reflection=0,
+        recent=(),
+        reflected_us=0,
+        log_before=0,
+    )
+    return msgspec.structs.replace(brain, **changes)
+
+
+class NoPorts:
+    """A log in which nothing is found."""
+
+    async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
+        return ()
+
+
+class Log:
+    """Events as a log would give them back: through JSON, with positions."""
+
+    def __init__(self) -> None:
+        self.ids = SequentialIds()
+        self.seq = 0
+
+    def kept(self, event: NewEvent) -> Event:
+        self.seq += 1
+        return Event(
+            seq=self.seq,
+            id=event.id,
+            type=event.type,
+            occurred_at=event.occurred_at,
+            recorded_at=START + timedelta(days=400),
+            actor=event.actor,
+            mind_id=event.mind_id,
+            cycle_id=event.cycle_id,
+            causes=tuple(event.causes),
+            # jsonb keeps the keys of an object in an order of its own.
+            data=msgspec.json.decode(msgspec.json.encode(event.data, order="sorted")),
+            content=msgspec.json.decode(event.content),
+            salt=event.salt,
+            commitment=event.commitment,
+        )
+
+    def event(
+        self,
+        type_: str,
+        data: dict[str, Any] | None = None,
+        content: dict[str, Any] | None = None,
+        *,
+        at_s: float = 0,
+    ) -> Event:
+        return self.kept(
+            new_event(
+                self.ids,
+                type=type_,
+                occurred_at=START + timedelta(seconds=at_s),
+                actor="test",
+                mind_id=MIND,
+                data=data,
+                content=content,
+            )
+        )
+
+    def line(self, text: str, *, at_s: float = 0, urgency: int = 0) -> Event:
+        data = {"kind": "line", "urgency": urgency}
+        return self.event("stimulus.received", data, {"text": text}, at_s=at_s)
+
+    def message(self, text: str, *, at_s: float = 0) -> Event:
+        data = {"conversation": UUID(int=5)}
+        content = {"text": text, "speaker": "eve"}
+        return self.event("message.received", data, content, at_s=at_s)
+
+
+def newborn(**settings: Any) -> MindState:
+    return MindState(settings=settings_of(**settings), settings_version=1)
+
+
+class Lived(msgspec.Struct, frozen=True, kw_only=True):
+    """One cycle as it was lived and as it was recorded."""
+
+    brain: Brain
+    concluded: Concluded
+    recorded: RecordedCycle
+
+    @property
+    def state(self) -> MindState:
+        return self.concluded.state
+
+
+async def live(
+    log: Log,
+    state: MindState,
+    control: Sequence[Event] = (),
+    stimuli: Sequence[Event] = (),
+    *,
+    at_s: float = 0,
+    trigger: str = "stimulus",
+    processes: Sequence[Process] = ALL,
+) -> Lived:
+    """Let the mind think one cycle."""
+    now_us = START_US + int(at_s * 1_000_000)
+    observed, brain = observe(state, control, stimuli, now_us=now_us, trigger=trigger, modes=MODES)
+    clock = ManualClock(START)
+    proposed = await propose(processes, brain, lambda _: NoPorts(), clock=clock)
+    outcome = attend(proposed.proposals, brain)
+    turn = Turn(
+        id=log.ids.new(),
+        mind_id=MIND,
+        actor="mind:ada",
+        brain=brain,
+        through=observed.cursor,
+        control_through=observed.control,
+        outcome=outcome,
+        answers=(),
+        failures=proposed.failures,
+        timings_us=proposed.timings_us,
+        versions={p.name: p.version for p in processes},
+        duration_us=1,
+        timer_due_us=None,
+        missed=0,
+    )
+    writing = Writing(turn, log.ids)
+    concluded = conclude(observed, brain, outcome, [t.id for t in writing.thoughts], MODES)
+    written = writing.finish(concluded)
+    events = [log.kept(e) for e in written.events]
+    return Lived(brain=brain, concluded=concluded, recorded=read(events))
