@@ -16,6 +16,7 @@ import structlog
 
 from noema import __version__
 from noema.auth.access import Access
+from noema.auth.revocations import CHANNEL as ACCESS_CHANNEL
 from noema.cognition.cycle import Thinker
 from noema.cognition.executive import Executive
 from noema.cognition.minds import Minds
@@ -26,6 +27,7 @@ from noema.core.clock import Clock, Ids
 from noema.core.errors import NoemaError
 from noema.db import migrate, protection
 from noema.db.embedded import EmbeddedPostgres
+from noema.db.keys import Keys
 from noema.db.listen import Listener
 from noema.db.protection import Protection
 from noema.db.tx import Database, connect, single
@@ -140,6 +142,7 @@ async def build(
         )
         async with db.reading() as tx:
             protected = await protection.inspect(tx)
+        await keys_of(settings, db).check()
         events = EventLog(db=db)
         writer = Writer(connect=lambda: single(dsns.app, role), clock=clock)
         runner = Runner(
@@ -159,6 +162,14 @@ async def build(
         feed = Feed(log=events, listener=listener)
         replays = Replays(db=db, events=events, processes=ALL, clock=clock, ids=ids)
         health = Health()
+        access = make_access(settings, db, clock=clock, ids=ids)
+        stack.callback(access.close)
+        revoked = Listener(
+            lambda: single(dsns.app, role),
+            ACCESS_CHANNEL,
+            clock=clock,
+            on_payload=access.revocations.told,
+        )
         minds = Minds(db=db, events=events, writer=writer, clock=clock, ids=ids)
         noema = Noema(
             settings=settings,
@@ -174,23 +185,34 @@ async def build(
             minds=minds,
             runner=runner,
             replays=replays,
-            access=Access(db=db, clock=clock, ids=ids),
+            access=access,
             pages=Pages(db=db),
             health=health,
         )
-        async with _tasks(noema, listener):
+        async with _tasks(noema, listener, revoked):
             await _announce(noema)
             yield noema
 
 
+def keys_of(settings: Settings, db: Database) -> Keys:
+    """Return the key of this installation, loaded when it is first needed."""
+    return Keys(db=db, key=settings.secret_key, data_dir=settings.data_dir)
+
+
+def make_access(settings: Settings, db: Database, *, clock: Clock, ids: Ids) -> Access:
+    """Return who may come in, as these settings have it; close it afterwards."""
+    return Access(db=db, clock=clock, ids=ids, keys=keys_of(settings, db))
+
+
 @asynccontextmanager
-async def _tasks(noema: Noema, listener: Listener) -> AsyncIterator[None]:
+async def _tasks(noema: Noema, listener: Listener, revoked: Listener) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as writing:
         writing.create_task(noema.writer.run(), name="writer")
         try:
             async with asyncio.TaskGroup() as working:
                 endless = [
                     working.create_task(listener.run(), name="listener"),
+                    working.create_task(revoked.run(), name="revocations"),
                     working.create_task(noema.health.run(), name="health"),
                     working.create_task(noema.replays.run(), name="replays"),
                     working.create_task(noema.feed.run(), name="feed"),

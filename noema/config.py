@@ -14,6 +14,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from noema.core.errors import ConfigError
+from noema.core.secret import key_from_text
 
 Env = Literal["production", "development"]
 
@@ -21,11 +22,9 @@ Env = Literal["production", "development"]
 # must not be refused as unknown meanwhile.
 _RESERVED: Final = frozenset(
     {
-        "NOEMA_SECRET_KEY",
         "NOEMA_COLD_KEK",
         "NOEMA_SIGNING_KEY",
         "NOEMA_KNOWLEDGE_DIR",
-        "NOEMA_BOOTSTRAP_ADMIN",
         "NOEMA_TRUSTED_PROXIES",
         "NOEMA_URL",
         "NOEMA_TOKEN",
@@ -41,6 +40,8 @@ _VARIABLES: Final = {
     "public_url": "NOEMA_PUBLIC_URL",
     "log_level": "NOEMA_LOG_LEVEL",
     "log_format": "NOEMA_LOG_FORMAT",
+    "secret_key": "NOEMA_SECRET_KEY",
+    "bootstrap_admin": "NOEMA_BOOTSTRAP_ADMIN",
 }
 
 
@@ -57,6 +58,8 @@ class Settings:
     public_url: str | None = None
     log_level: str = "info"
     log_format: Literal["text", "json"] = "text"
+    secret_key: bytes | None = field(default=None, repr=False)
+    bootstrap_admin: tuple[str, str] | None = field(default=None, repr=False)
 
     @property
     def embedded(self) -> bool:
@@ -184,7 +187,22 @@ def _checked(values: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
         public_url=public_url,
         log_level=level,
         log_format="json" if log_format == "json" else "text",
+        secret_key=_secret_key(values.get("secret_key")),
+        bootstrap_admin=_bootstrap(values.get("bootstrap_admin")),
     )
+
+
+def _secret_key(text: str | None) -> bytes | None:
+    return None if text is None else key_from_text(text, name="NOEMA_SECRET_KEY")
+
+
+def _bootstrap(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, colon, password = text.partition(":")
+    if not name or not colon or not password:
+        raise ConfigError("NOEMA_BOOTSTRAP_ADMIN is not of the form name:password.")
+    return name, password
 
 
 def _port(text: str) -> int:

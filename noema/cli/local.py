@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from noema import config
-from noema.app import Dsns, open_database
+from noema.app import Dsns, make_access, open_database
 from noema.auth.access import Access
+from noema.auth.setup import HOME
 from noema.config import Settings
 from noema.core.clock import SystemClock, UuidV7Ids
+from noema.core.identity import LOCAL, ConsoleRole, MemoryRole
 from noema.db import embedded, migrate, protection
 from noema.db.tx import Database, connect
 
@@ -40,21 +42,49 @@ async def _database(dsns: Dsns) -> AsyncIterator[Database]:
         yield db
 
 
-async def create_token(name: str) -> str:
-    """Make an administrator's token, with the schema brought up to date first; return it."""
+@asynccontextmanager
+async def _access(settings: Settings) -> AsyncIterator[Access]:
+    """Yield who may come in, with the schema brought up to date first."""
     clock = SystemClock()
-    async with database_of(config.load()) as dsns:
+    async with database_of(settings) as dsns:
         await migrate.up(dsns.owner)
         async with _database(dsns) as db:
-            return await Access(db=db, clock=clock, ids=UuidV7Ids(clock)).create_token(name)
+            access = make_access(settings, db, clock=clock, ids=UuidV7Ids(clock))
+            try:
+                yield access
+            finally:
+                access.close()
+
+
+async def create_user(name: str, role: str, password: str, memory_role: str) -> None:
+    """Create a person straight in the database, with a membership in `home`."""
+    async with _access(config.load()) as access:
+        await access.users.create(
+            LOCAL,
+            name=name,
+            role=ConsoleRole(role),
+            password=password,
+            namespace=HOME,
+            memory_role=MemoryRole(memory_role),
+        )
+
+
+async def unlock_user(name: str) -> None:
+    """Forgive a person's failed logins straight in the database."""
+    async with _access(config.load()) as access:
+        await access.users.unlock(LOCAL, name)
+
+
+async def create_token(name: str) -> str:
+    """Make an administrator's token, with the schema brought up to date first; return it."""
+    async with _access(config.load()) as access:
+        return await access.create_token(name)
 
 
 async def new_link() -> str:
     """Return a one-time link into the daemon that the settings describe."""
     settings = config.load()
-    clock = SystemClock()
-    async with database_of(settings) as dsns, _database(dsns) as db:
-        access = Access(db=db, clock=clock, ids=UuidV7Ids(clock))
+    async with _access(settings) as access:
         return await access.new_link(base_url=settings.base_url)
 
 

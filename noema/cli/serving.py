@@ -17,7 +17,7 @@ from noema import __version__
 from noema.app import Noema, build, open_database
 from noema.config import Settings
 from noema.core.clock import SystemClock, UuidV7Ids
-from noema.core.errors import ConfigError
+from noema.core.errors import ConfigError, InvalidInput
 from noema.web.app import create
 
 log = structlog.get_logger()
@@ -123,6 +123,13 @@ async def _serve(settings: Settings, sock: socket.socket, *, say: Say, after: Af
 
 
 async def _first_start(noema: Noema, say: Say) -> None:
+    if noema.settings.bootstrap_admin is not None:
+        name, password = noema.settings.bootstrap_admin
+        try:
+            if await noema.access.setup.bootstrap(name, password):
+                say(f"The first administrator is {name}, by NOEMA_BOOTSTRAP_ADMIN.")
+        except InvalidInput as exc:
+            raise ConfigError(f"NOEMA_BOOTSTRAP_ADMIN cannot be used. {exc}") from None
     if await noema.access.has_token():
         return
     token = await noema.access.create_token(BOOTSTRAP)

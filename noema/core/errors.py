@@ -99,9 +99,13 @@ class LeaseLost(Conflict):
 
 
 class RateLimited(NoemaError):  # noqa: N818
-    """Too much at once; the caller may try again later."""
+    """Too much at once; the caller may try again after `retry_after_s` seconds."""
 
     code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after_s: int = 2) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Unavailable(NoemaError):  # noqa: N818

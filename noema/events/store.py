@@ -136,6 +136,27 @@ _CLAIMED_KEY = "SELECT request_hash, response FROM idempotency_keys WHERE scope 
 
 _PRUNE_KEYS = "DELETE FROM idempotency_keys WHERE created_at < $1"
 
+_AUDIT = """
+    INSERT INTO audit_log
+        (id, occurred_at, actor, agent_id, op, target, namespace, result, content, salt, commitment)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+"""
+
+# `op` may name a whole group: `user` finds `user.create`.
+_SEARCH_AUDIT = """
+    SELECT seq, id, occurred_at, recorded_at, actor, agent_id, op, target, namespace, result, content,
+           salt IS NULL AS is_redacted
+    FROM audit_log
+    WHERE seq < $1
+      AND ($2::text IS NULL OR actor = $2)
+      AND ($3::text IS NULL OR op = $3 OR starts_with(op, $3 || '.'))
+      AND ($4::text IS NULL OR target = $4)
+      AND ($5::text[] IS NULL OR namespace = ANY ($5))
+      AND ($6::text IS NULL OR result = $6)
+      AND ($7::timestamptz IS NULL OR occurred_at >= $7)
+      AND ($8::timestamptz IS NULL OR occurred_at < $8)
+    ORDER BY seq DESC LIMIT $9
+"""
 
 _MOST_NAMED: Final = 150
 
@@ -489,3 +510,11 @@ async def claim_key(conn: Conn, wanted: Idempotency) -> Mapping[str, Any] | None
 
 async def prune_keys(conn: Conn, older_than: datetime) -> None:
     await conn.execute(_PRUNE_KEYS, older_than)
+
+
+async def audit(conn: Conn, values: Sequence[Any]) -> None:
+    await conn.execute(_AUDIT, *values)
+
+
+async def search_audit(conn: Conn, *, values: Sequence[Any]) -> list[dict[str, Any]]:
+    return [dict(row) for row in await conn.fetch(_SEARCH_AUDIT, *values)]

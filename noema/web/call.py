@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noema.auth.access import Session
+from noema.auth.model import Bearer, Credential, Session
 from noema.core.errors import Denied, InvalidInput, UnsupportedMedia
 from noema.core.identity import ConsoleRole, Identity
 from noema.web import forms
@@ -27,6 +27,7 @@ class Call:
     services: Services
     identity: Identity | None = None
     session: Session | None = None
+    bearer: Bearer | None = None
     body: bytes = b""
     form: Mapping[str, str] = field(default_factory=dict)
 
@@ -36,6 +37,14 @@ class Call:
         if self.identity is None:
             raise Denied("This needs somebody to act; log in first.")
         return self.identity
+
+    @property
+    def credential(self) -> Credential:
+        """The session or the token that was let in."""
+        found = self.session or self.bearer
+        if found is None:
+            raise Denied("This needs somebody to act; log in first.")
+        return found
 
     @property
     def query(self) -> Mapping[str, str]:

@@ -18,9 +18,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from noema.auth.access import PREFIX, Session
+from noema.auth.model import Session
+from noema.auth.roles import require_console
+from noema.auth.tokens import PREFIX
 from noema.core.errors import Denied, InvalidInput, NoemaError, TooLarge, Unauthorised
-from noema.core.identity import ConsoleRole, Identity
 from noema.web import problem
 from noema.web.call import Call, Endpoint
 from noema.web.services import Services
@@ -41,7 +42,6 @@ _HEADERS: Final = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_ROLES: Final = tuple(ConsoleRole)
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 ErrorPage = Callable[[problem.Problem, Call], Awaitable[Response]]
@@ -153,7 +153,7 @@ class Gate:
             )
         if endpoint.need != "public":
             await self._identify(call, endpoint)
-            _check_role(call.who, endpoint)
+            require_console(call.who, endpoint.role)
         call.body = await _body(request, endpoint.limit_bytes)
         if request.method not in _SAFE:
             await self._check_origin(call, endpoint)
@@ -164,7 +164,8 @@ class Gate:
             kind, _, token = header.partition(" ")
             if kind.lower() != "bearer":
                 raise Unauthorised("Use Authorization: Bearer with a token of Noema.")
-            call.identity = await self._services.access.by_token(token.strip())
+            call.bearer = await self._services.access.bearer(token.strip())
+            call.identity = call.bearer.identity
             return
         secret = call.request.cookies.get(cookie_name(self._services), "")
         session = await self._services.access.session(secret) if secret else None
@@ -195,11 +196,6 @@ def _check_csrf(call: Call, session: Session) -> None:
     sent = call.request.headers.get("x-csrf-token") or call.form.get("csrf_token", "")
     if not secrets.compare_digest(sent.encode(), session.csrf.encode()):
         raise Denied("The page is out of date: its form token is not valid. Reload and try again.")
-
-
-def _check_role(who: Identity, endpoint: Endpoint) -> None:
-    if _ROLES.index(who.console) < _ROLES.index(endpoint.role):
-        raise Denied(f"This needs the role {endpoint.role.value}; you have {who.console.value}.")
 
 
 async def _body(request: Request, limit: int) -> bytes:

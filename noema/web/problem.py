@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noema.core.errors import InvalidInput, NoemaError
+from noema.core.errors import InvalidInput, NoemaError, RateLimited
 
 STATUS: Final = {
     "invalid": 400,
@@ -49,6 +49,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     detail: str
     field: str | None = None
+    retry_after_s: int = 2
 
 
 def of(exc: BaseException) -> Problem:
@@ -62,7 +63,14 @@ def of(exc: BaseException) -> Problem:
         )
     status = STATUS[exc.code]
     field = exc.field if isinstance(exc, InvalidInput) else None
-    return Problem(status=status, code=exc.code, title=TITLES[status], detail=str(exc), field=field)
+    return Problem(
+        status=status,
+        code=exc.code,
+        title=TITLES[status],
+        detail=str(exc),
+        field=field,
+        retry_after_s=exc.retry_after_s if isinstance(exc, RateLimited) else 2,
+    )
 
 
 def response(problem: Problem, request: Request) -> Response:
@@ -81,7 +89,7 @@ def response(problem: Problem, request: Request) -> Response:
     if problem.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="noema"'
     if problem.status in (429, 503):
-        headers["Retry-After"] = "2"
+        headers["Retry-After"] = str(problem.retry_after_s)
     return Response(
         msgspec.json.encode(body),
         status_code=problem.status,

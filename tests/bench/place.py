@@ -19,6 +19,7 @@ from noema.auth.access import Access
 from noema.core.clock import SystemClock, UuidV7Ids
 from noema.db import migrate
 from noema.db.embedded import EmbeddedPostgres
+from noema.db.keys import Keys
 from noema.db.protection import choose_role
 from noema.db.tx import Database, connect
 from tests.helpers import with_database
@@ -126,7 +127,10 @@ async def daemon(place: Place) -> AsyncIterator[Daemon]:
     """Run `noema serve` on the database, on a free loopback port, until the block ends."""
     clock = SystemClock()
     async with place.open(size=2) as db:
-        token = await Access(db=db, clock=clock, ids=UuidV7Ids(clock)).create_token("bench")
+        keys = Keys(db=db, key=None, data_dir=Path("/nonexistent"))
+        token = await Access(db=db, clock=clock, ids=UuidV7Ids(clock), keys=keys).create_token(
+            "bench"
+        )
     with tempfile.TemporaryDirectory(prefix="noema-bench-") as directory:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "noema", "serve",

@@ -146,10 +146,11 @@ async def system(call: Call) -> Json:
 
 
 async def tokens(call: Call) -> Json:
-    return Json(page(await call.services.access.tokens(), None))
+    return Json(page(await call.services.access.tokens.rows(None), None))
 
 
 async def new_link(call: Call) -> Json:
     """Return a one-time link that lets one browser in."""
-    link = await call.services.access.new_link(base_url=call.services.settings.base_url)
+    access = call.services.access
+    link = await access.link_for(call.credential, base_url=call.services.settings.base_url)
     return Json({"url": link}, 201)
