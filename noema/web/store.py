@@ -38,14 +38,14 @@ _CYCLE_NUMBERS = """
 """
 
 _PER_MINUTE = """
-    SELECT m.id, floor(extract(epoch FROM $2::timestamptz - newest.occurred_at) / 60)::int AS minutes_ago,
-           count(*) AS cycles
+    SELECT m.id, count(*) AS cycles,
+           floor(extract(epoch FROM $2::timestamptz - newest.occurred_at) / 60)::int AS minutes_ago
     FROM unnest($1::uuid[]) AS m(id) CROSS JOIN LATERAL (
         SELECT occurred_at FROM cognitive_events
         WHERE mind_id = m.id AND type = 'cycle.completed'
         ORDER BY (data ->> 'number')::bigint DESC LIMIT 5000
     ) newest
-    WHERE newest.occurred_at > $3 GROUP BY 1, 2
+    WHERE newest.occurred_at > $3 GROUP BY 1, 3
 """
 
 # Of the newest cycles the last that admitted something, or else the last; what waits is counted to
@@ -115,7 +115,6 @@ _LEASES = """
 """
 
 
-
 class Pages:
     """Reads for the pages and the API; each is one transaction."""
 
@@ -131,7 +130,10 @@ class Pages:
         trigger: str | None = None,
         limit: int = 50,
     ) -> list[Mapping[str, Any]]:
-        """Return completed cycles below the number, newest first: cycle_id, occurred_at, data, content."""
+        """Return completed cycles below the number, newest first.
+
+        Each has cycle_id, occurred_at, data and content.
+        """
         async with self._db.reading() as tx:
             rows = await tx.conn.fetch(
                 _CYCLES, mind, 2**62 if before is None else before, trigger, limit
@@ -186,9 +188,7 @@ class Pages:
             rows = await tx.conn.fetch(_CARDS, list(minds), now - timedelta(hours=1))
         return {r["id"]: {**r, "content": unescape_tree(r["content"])} for r in rows}
 
-    async def followers(
-        self, mind: UUID, seq: int, event: UUID, *, limit: int = 200
-    ) -> list[UUID]:
+    async def followers(self, mind: UUID, seq: int, event: UUID, *, limit: int = 200) -> list[UUID]:
         """Return which of the mind's next 5,000 events name the event as a cause."""
         async with self._db.reading() as tx:
             return [r["id"] for r in await tx.conn.fetch(_FOLLOWERS, mind, seq, event, limit)]
