@@ -1,4 +1,4 @@
-"""The group-committing writer on a real server: fences, keys, bad units, lost connections, order."""
+"""The group-committing writer on a real server: fences, keys, bad units, lost connections."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ import pytest
 from noema.cognition.minds import Minds
 from noema.core.clock import SystemClock, UuidV7Ids
 from noema.core.errors import IdempotencyReuse, InvalidInput, LeaseLost, Unavailable
-from noema.db.tx import Conn, Database, single
+from noema.db.tx import Conn, Database, Tx, single
 from noema.events.log import EventLog
 from noema.events.model import Event, NewEvent, new_event
 from noema.events.unit import (
@@ -506,6 +506,4 @@ async def test_guarantee_2_a_reader_by_position_misses_nothing_of_32_writers_and
 
 
 async def _append(conn: Conn, events: Sequence[NewEvent]) -> None:
-    from noema.db.tx import Tx
-
     await EventLog(db=None).append(Tx(conn, _CLOCK.now()), events)  # type: ignore[arg-type]

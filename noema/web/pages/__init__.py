@@ -19,7 +19,7 @@ from noema.web.pages import (
     thought,
     tuning,
 )
-from noema.web.pages.stream import stream
+from noema.web.pages.tail import stream
 
 __all__ = ["ROUTES", "stream"]
 
