@@ -74,7 +74,7 @@ BEGIN
                                string_agg(quote_ident(attname), ', ' ORDER BY attnum), target)
                  FROM pg_attribute
                  WHERE attrelid = target AND attnum > 0 AND NOT attisdropped
-                   AND attname NOT IN ('seq', 'recorded_at'));
+                   AND attidentity = '' AND attname NOT IN ('seq', 'recorded_at'));
     END IF;
 END $$;
 
@@ -183,9 +183,9 @@ BEGIN
     EXECUTE format('ALTER TABLE cognitive_events DETACH PARTITION %s', open_part);
     EXECUTE format('ALTER TABLE cognitive_events ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%s)',
                    open_part, lower_bound, boundary);
-    EXECUTE format('CREATE TABLE %I PARTITION OF cognitive_events FOR VALUES FROM (%s) TO (MAXVALUE)',
+    EXECUTE format('CREATE TABLE public.%I PARTITION OF cognitive_events FOR VALUES FROM (%s) TO (MAXVALUE)',
                    next_name, boundary);
-    EXECUTE format('CREATE UNIQUE INDEX %I ON %I (id)', next_name || '_id', next_name);
+    EXECUTE format('CREATE UNIQUE INDEX %I ON public.%I (id)', next_name || '_id', next_name);
     PERFORM noema_guard_history('cognitive_events', 'content', 'salt');
     RETURN next_name;
 END $$;
@@ -242,6 +242,8 @@ BEGIN
         END;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'noema_app') THEN
+        -- The ledger is written by the redaction alone, so that no row in it is a lie.
+        REVOKE INSERT ON redactions FROM noema_app;
         GRANT USAGE ON SCHEMA public TO noema_app;
         GRANT EXECUTE ON FUNCTION noema_redact(uuid, text, text, text) TO noema_app;
     END IF;

@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -141,9 +142,9 @@ async def empty_dsn(server: Server) -> AsyncIterator[str]:
         await _drop(server, name)
 
 
-@pytest.fixture
-async def database(server: Server, template: str) -> AsyncIterator[TestDatabase]:
-    """A migrated database of this test alone."""
+@asynccontextmanager
+async def fresh_database(server: Server, template: str) -> AsyncIterator[TestDatabase]:
+    """Make a migrated database that lasts as long as the block."""
     name = f"noema_test_{uuid4().hex[:12]}"
     await _create(server, name, template=template)
     try:
@@ -157,6 +158,13 @@ async def database(server: Server, template: str) -> AsyncIterator[TestDatabase]
         )
     finally:
         await _drop(server, name)
+
+
+@pytest.fixture
+async def database(server: Server, template: str) -> AsyncIterator[TestDatabase]:
+    """A migrated database of this test alone."""
+    async with fresh_database(server, template) as made:
+        yield made
 
 
 @pytest.fixture

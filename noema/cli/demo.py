@@ -6,7 +6,7 @@ the usual, rare lines now and then, and an attack that swells and ebbs.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from random import Random  # noqa: TID251
 from typing import Final
@@ -16,7 +16,7 @@ import structlog
 from noema.app import Noema
 from noema.cli.timestamps import leading_time
 from noema.cognition.minds import MAX_TEXT_BYTES, NewStimulus
-from noema.core.clock import Clock
+from noema.core.clock import Clock, from_micros
 from noema.core.errors import NoemaError, NotFound, Unavailable
 
 log = structlog.get_logger()
@@ -77,8 +77,7 @@ class Stream:
         log.info("demo_input_ended")
 
     async def _batches(self, noema: Noema) -> AsyncIterator[list[NewStimulus]]:
-        now = noema.clock.now()
-        lines = self._invented(noema.clock) if self._path is None else _of_file(self._path, now)
+        lines = self._invented(noema.clock) if self._path is None else _of_file(self._path)
         per_batch = max(1, round(self._lines_per_s * _BATCH_S))
         pause_s = per_batch / self._lines_per_s
         batch: list[NewStimulus] = []
@@ -114,12 +113,20 @@ class Stream:
             yield NewStimulus(text=f"{stamp} gate {text}", occurred_at=at, source="demo")
 
 
-def _of_file(path: Path, now: datetime) -> Iterator[NewStimulus]:
+def _of_file(path: Path) -> Iterator[NewStimulus]:
+    # A year that no line names is that of the file's date, as `noemactl feed` takes it.
+    year = from_micros(path.stat().st_mtime_ns // 1_000).year
+    dropped = 0
     with path.open("rb") as file:
         for raw in file:
             text = raw.rstrip(b"\r\n").decode("utf-8", errors="backslashreplace")
-            if not text.strip() or len(raw) > MAX_TEXT_BYTES:
+            if not text.strip():
                 continue
-            found = leading_time(text, year=now.year, zone=UTC)
+            if len(raw) > MAX_TEXT_BYTES:
+                dropped += 1
+                continue
+            found = leading_time(text, year=year, zone=UTC)
             at = None if found is None else found.occurred_at
             yield NewStimulus(text=text, occurred_at=at, source=path.name[:200])
+    if dropped:
+        log.warning("demo_lines_too_long", lines=dropped, most_bytes=MAX_TEXT_BYTES)

@@ -87,35 +87,39 @@ class _Owned:
     def add_to(self, candidate: Candidate, features: dict[str, int], raw: dict[str, int]) -> None:
         group = self._groups.get(candidate.topic)
         if group is not None:
-            features["novelty"] = habits.novelty(group.before, group.since_us)
-            if group.before is not None:
-                raw["novelty"] = group.before.seen
-            if group.waited:
-                features["recency"] = habits.decay(MICRO, group.waited, RECENCY_HALF_LIFE_CYCLES)
-                raw["recency"] = group.waited
-            else:
-                features["recency"] = MICRO
-            stats = self._brain.topics.get(candidate.topic)
-            if stats is not None and stats.habit:
-                at_us = max(stats.last_us, group.latest.at_us)
-                features["habituation"] = habits.habituation(stats, at_us)
-            if any(s.pin for s in group.stimuli):
-                features["pin"] = MICRO
+            self._add_of_topic(group, features, raw)
         if self._focus or self._goals:
-            found = words(candidate.text)
+            # A process may quote a goal in what it says; what it speaks of is the stimulus.
+            found = words(candidate.text if group is None else group.latest.text)
             if self._focus:
                 features["relevance"] = match(self._focus, found)
             if self._goals:
                 features["goal"] = max(
                     match(wanted, found) * priority // MICRO for wanted, priority in self._goals
                 )
-        fatigue = self._fatigue.get(candidate.process)
+        features["fatigue"] = self._fatigue_of(candidate.process)
+
+    def _add_of_topic(self, group: Group, features: dict[str, int], raw: dict[str, int]) -> None:
+        features["novelty"] = habits.novelty(group.before, group.since_us)
+        if group.before is not None:
+            raw["novelty"] = group.before.seen
+        features["recency"] = habits.decay(MICRO, group.waited, RECENCY_HALF_LIFE_CYCLES)
+        if group.waited:
+            raw["recency"] = group.waited
+        stats = self._brain.topics.get(group.topic)
+        if stats is not None and stats.habit:
+            at_us = max(stats.last_us, group.latest.at_us)
+            features["habituation"] = habits.habituation(stats, at_us)
+        if any(s.pin for s in group.stimuli):
+            features["pin"] = MICRO
+
+    def _fatigue_of(self, process: str) -> int:
+        fatigue = self._fatigue.get(process)
         if fatigue is None:
-            level, at_us = self._brain.fatigue.get(candidate.process, (0, 0))
+            level, at_us = self._brain.fatigue.get(process, (0, 0))
             fatigue = habits.decay(level, self._brain.now_us - at_us, FATIGUE_HALF_LIFE_US)
-            self._fatigue[candidate.process] = fatigue
-        if fatigue:
-            features["fatigue"] = fatigue
+            self._fatigue[process] = fatigue
+        return fatigue
 
 
 def attend(proposals: Iterable[Proposal], brain: Brain) -> Outcome:

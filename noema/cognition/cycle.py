@@ -74,7 +74,7 @@ async def propose(
     clock: Clock,
     deadline_s: float = PROCESS_DEADLINE_S,
 ) -> Proposed:
-    """Ask every process at once; one that fails or is late proposes nothing, and that is recorded."""
+    """Ask every process at once; one that fails or is late proposes nothing, and is recorded."""
     answers: dict[str, Sequence[Candidate]] = {}
     failures: dict[str, str] = {}
     timings: dict[str, int] = {}

@@ -6,8 +6,8 @@ from noema.cognition import habits
 from noema.cognition.model import MindSettings
 
 DEFAULTS: Final = MindSettings(
-    # What decides over a log line (novelty, surprise, intensity, urgency, habituation, threshold) is
-    # calibrated as one; see `habits`. The third like line scores 0.2 at most, the second 0.53 at
+    # What decides over a log line (novelty, surprise, intensity, urgency, habituation, threshold)
+    # is calibrated as one; see `habits`. The third like line scores 0.2 at most, the second 0.53 at
     # least, so whatever is added to every line alike has to stay well below the gap.
     weights={
         "intensity": habits.WEIGHTS["intensity"],

@@ -44,10 +44,10 @@ class Stimulus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Like stimuli that compete as one: `before` is what the mind knew of the topic when the first came.
+    """Like stimuli that compete as one; `before` is what the mind knew of the topic at the first.
 
-    `stimuli` holds at most `GROUP_SAMPLE` of them, the first ones and the last; `ids` names all that
-    are folded, to a stated bound, and `count` counts them all.
+    `stimuli` holds at most `GROUP_SAMPLE` of them, the first ones and the last; `ids` names all
+    that are folded, to a stated bound, and `count` counts them all.
     """
 
     topic: str
@@ -217,7 +217,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def margin(self) -> int | None:
-        """How far the winner stood above the next candidate that passed the gates, if both exist."""
+        """How far the winner stood above the next candidate that passed the gates, if any."""
         open_ = [s for s in self.scored if s.gate is None]
         if not open_ or not open_[0].admitted or len(open_) < 2:
             return None

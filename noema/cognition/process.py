@@ -43,5 +43,5 @@ class Process(Protocol):
     def version(self) -> int: ...
 
     async def propose(self, brain: Brain, ports: Ports) -> Sequence[Candidate]:
-        """Return candidates, best first; it sees nothing but the brain and what its ports answer."""
+        """Return candidates, best first; all it sees is the brain and what its ports answer."""
         ...

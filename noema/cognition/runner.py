@@ -373,9 +373,10 @@ async def load_state(db: Database, events: EventLog, mind: Mind, modes: Modes) -
         state = decode_state(kept[0])
     else:
         state = await first_state(db, mind)
-    async for state in fold_cycles(db, events, mind.id, state, modes, through=mind.cycles):  # noqa: B007
-        pass
-    return state
+    states = [state]
+    async for folded in fold_cycles(db, events, mind.id, state, modes, through=mind.cycles):
+        states[0] = folded
+    return states[0]
 
 
 async def first_state(db: Database, mind: Mind) -> MindState:

@@ -1,4 +1,4 @@
-"""All SQL of minds: their rows, settings, modes, leases, checkpoints, goals, intents, conversations."""
+"""All SQL of minds: rows, settings, modes, leases, checkpoints, goals, intents, conversations."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -19,9 +19,9 @@ _INSERT_MIND = """
 """
 
 _MINDS = """
-    SELECT m.id, m.slug, m.name, m.namespace, m.status, m.mode, m.mode_epoch, m.mode_until, m.cursor,
-           m.next_due, m.settings_version, m.cycles, m.pending, m.last_cycle_at, m.last_error,
-           l.owner, l.until AS lease_until
+    SELECT m.id, m.slug, m.name, m.namespace, m.status, m.mode, m.mode_epoch, m.mode_until,
+           m.cursor, m.next_due, m.settings_version, m.cycles, m.pending, m.last_cycle_at,
+           m.last_error, l.owner, l.until AS lease_until
     FROM minds m LEFT JOIN mind_leases l ON l.mind_id = m.id
     WHERE ($1::text IS NULL OR m.slug = $1) AND ($2::text IS NULL OR m.slug > $2)
       AND ($3::uuid IS NULL OR m.id = $3)
@@ -41,7 +41,8 @@ _INSERT_SETTINGS = """
 """
 
 _NEXT_SETTINGS_VERSION = """
-    UPDATE minds SET settings_version = settings_version + 1 WHERE id = $1 RETURNING settings_version
+    UPDATE minds SET settings_version = settings_version + 1 WHERE id = $1
+    RETURNING settings_version
 """
 
 _SETTINGS = """
@@ -50,8 +51,8 @@ _SETTINGS = """
 """
 
 _MODES = """
-    SELECT name, version, title, description, k, timer_min_s, timer_max_s, triggers, profile, processes,
-           may_act, expires_s, exits
+    SELECT name, version, title, description, k, timer_min_s, timer_max_s, triggers, profile,
+           processes, may_act, expires_s, exits
     FROM modes ORDER BY name, version
 """
 
@@ -107,11 +108,13 @@ _CREATION = """
 _NOTE_ERROR = "UPDATE minds SET last_error = $2 WHERE id = $1"
 
 _INSERT_GOAL = """
-    INSERT INTO goals (id, mind_id, text, priority, actor, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+    INSERT INTO goals (id, mind_id, text, priority, actor, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6)
 """
 
 _CLOSE_GOAL = """
-    UPDATE goals SET closed_at = $3 WHERE id = $2 AND mind_id = $1 AND closed_at IS NULL RETURNING id
+    UPDATE goals SET closed_at = $3 WHERE id = $2 AND mind_id = $1 AND closed_at IS NULL
+    RETURNING id
 """
 
 _GOALS = """
@@ -127,7 +130,8 @@ _OPEN_INTENTS = """
 """
 
 _CONVERSATIONS = """
-    SELECT id, started_at, actor FROM conversations WHERE mind_id = $1 ORDER BY started_at DESC LIMIT $2
+    SELECT id, started_at, actor FROM conversations WHERE mind_id = $1
+    ORDER BY started_at DESC LIMIT $2
 """
 
 _CONVERSATION_OF = "SELECT mind_id FROM conversations WHERE id = $1"

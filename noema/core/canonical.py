@@ -92,7 +92,7 @@ def canonical(value: Any) -> bytes:
 
 
 def canonical_escaped(value: Any) -> bytes:
-    """Return `canonical(escape_tree(value))`, in a third of the time where nothing is to be escaped."""
+    """Return `canonical(escape_tree(value))`, faster where there is nothing to escape."""
     try:
         raw = _SORTED.encode(value)
     except UnicodeEncodeError:

@@ -33,13 +33,22 @@ _REFUSED: Final = (
     asyncpg.InternalClientError,
     ValueError,
 )
-# The server ends the session with these; the socket may still look open when they arrive.
+# The server ends the session with these; the socket may still look open when they arrive. Where it
+# ended between two statements, the next one finds the protocol in mid-message: an internal error.
 _ENDED: Final = (
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     ConnectionError,
+)
+# Any of these may come of saying goodbye to a connection that is broken already.
+_BROKEN: Final = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
 )
 
 
@@ -105,7 +114,7 @@ class Database:
     async def _release(self, conn: "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]") -> None:
         try:
             await self._pool.release(conn, timeout=ACQUIRE_TIMEOUT_S)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except _BROKEN:
             # The pool has already thrown the connection away; what the caller did is decided.
             return
 
@@ -255,12 +264,12 @@ async def _close_pool(pool: "asyncpg.Pool[asyncpg.Record]") -> None:
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             await pool.close()
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except _BROKEN:
         pool.terminate()
 
 
 async def _close(conn: "asyncpg.Connection[asyncpg.Record]") -> None:
     try:
         await conn.close(timeout=_CONNECT_TIMEOUT_S)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except _BROKEN:
         conn.terminate()

@@ -1,9 +1,9 @@
 """Following the log: durable consumers by position, and a live tail shared by many watchers.
 
-NOTIFY only says "look"; what is read comes from the log by position, and a poll behind it sees what
-no notification announced. The tail is read once for all watchers and kept in a short ring; a watcher
-that falls out of the ring reads from the log itself, so a slow one loses nothing. While nobody
-watches nothing is read.
+NOTIFY only says "look"; what is read comes from the log by position, and a poll behind it sees
+what no notification announced. The tail is read once for all watchers and kept in a short ring; a
+watcher that falls out of the ring reads from the log itself, so a slow one loses nothing. While
+nobody watches nothing is read.
 """
 
 import asyncio
@@ -142,7 +142,8 @@ class Feed:
                     page = await self._log.after(seen, mind=mind, type_=type_, limit=_PAGE)
                     for event in page:
                         yield event
-                    seen = page[-1].seq if len(page) == _PAGE else horizon
+                    last = page[-1].seq if page else 0
+                    seen = last if len(page) == _PAGE else max(last, horizon)
                 elif fresh := self._fresh(seen):
                     for event in fresh:
                         if mind in (None, event.mind_id) and type_ in (None, event.type):

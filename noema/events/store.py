@@ -20,10 +20,12 @@ KEY_REUSED: Final = "This idempotency key came before with another body; use a n
 _APPEND = """
     WITH added AS (
         INSERT INTO cognitive_events
-            (id, mind_id, cycle_id, type, occurred_at, actor, causes, data, content, salt, commitment)
+            (id, mind_id, cycle_id, type, occurred_at, actor, causes,
+             data, content, salt, commitment)
         SELECT e.id, coalesce(e.mind, c.mind), coalesce(e.cycle, c.cycle), e.type,
-               coalesce(e.occurred, c.occurred), coalesce(e.actor, c.actor), coalesce(e.causes, '{}'),
-               e.data, e.content, decode(e.salt, 'base64'), decode(e.commitment, 'base64')
+               coalesce(e.occurred, c.occurred), coalesce(e.actor, c.actor),
+               coalesce(e.causes, '{}'), e.data, e.content,
+               decode(e.salt, 'base64'), decode(e.commitment, 'base64')
         FROM jsonb_to_record($1::jsonb)
                  AS c(mind uuid, cycle uuid, occurred timestamptz, actor text, events jsonb),
              jsonb_to_recordset(c.events)

@@ -105,7 +105,7 @@ class Writer:
         self._in_play += 1
         self._changed.set()
         try:
-            # Shielded, because a caller that goes away must not take a committed answer from others.
+            # Shielded: a caller that goes away must not take the unit out of a batch under way.
             return await asyncio.shield(item.answer)
         finally:
             self._in_play -= 1
@@ -188,8 +188,8 @@ class Writer:
 
     @property
     def _is_worthwhile(self) -> bool:
-        # Behind a batch that is being committed nothing is gained by hurrying: wait for company, but
-        # only until the lock is free.
+        # Behind a batch that is being committed nothing is gained by hurrying: wait for company,
+        # but only until the lock is free.
         if not self._queue:
             return False
         return not self._in_flight or len(self._queue) >= self._half

@@ -38,4 +38,5 @@ def create(services: Services) -> ASGIApp:
         return await gate.failed(call, exc, is_page=is_page)
 
     app = Starlette(routes=routes, exception_handlers={404: on_http_error, 405: on_http_error})
+    app.state.site = shell.Site(services.clock)
     return Edge(app, services)

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import SimpleCookie
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import structlog
 from starlette.datastructures import MutableHeaders
@@ -142,7 +142,7 @@ class Gate:
         if not is_page:
             return problem.response(found, call.request)
         if found.status == 401 and call.request.method == "GET":
-            return RedirectResponse("/login", status_code=303)
+            return RedirectResponse(_login_path(call.request), status_code=303)
         return await self._error_page(found, call)
 
     async def _let_in(self, call: Call, endpoint: Endpoint) -> None:
@@ -190,6 +190,12 @@ class Gate:
         call.form = await _form(request, call.body)
         if call.session is not None:
             _check_csrf(call, call.session)
+
+
+def _login_path(request: Request) -> str:
+    """Return the sign-in page, which leads on to the page that was asked for."""
+    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return "/login" if asked == "/" else f"/login?{urlencode({'next': asked})}"
 
 
 def _check_csrf(call: Call, session: Session) -> None:

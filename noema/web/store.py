@@ -38,18 +38,18 @@ _CYCLE_NUMBERS = """
 """
 
 _PER_MINUTE = """
-    SELECT m.id, floor(extract(epoch FROM $2::timestamptz - newest.occurred_at) / 60)::int AS minutes_ago,
-           count(*) AS cycles
+    SELECT m.id, count(*) AS cycles,
+           floor(extract(epoch FROM $2::timestamptz - newest.occurred_at) / 60)::int AS minutes_ago
     FROM unnest($1::uuid[]) AS m(id) CROSS JOIN LATERAL (
         SELECT occurred_at FROM cognitive_events
         WHERE mind_id = m.id AND type = 'cycle.completed'
         ORDER BY (data ->> 'number')::bigint DESC LIMIT 5000
     ) newest
-    WHERE newest.occurred_at > $3 GROUP BY 1, 2
+    WHERE newest.occurred_at > $3 GROUP BY 1, 3
 """
 
-# Of the newest cycles the last that admitted something, or else the last; what waits is counted to
-# a bound.
+# What waits is counted to a bound. The latest winner is the thought that came into focus last: the
+# workspace says which, the log what it is.
 _CARDS = """
     SELECT m.id,
            (SELECT count(*) FROM (
@@ -61,14 +61,12 @@ _CARDS = """
                SELECT mind_id, recorded_at FROM cognitive_events f
                WHERE f.type = 'process.failed' ORDER BY f.seq DESC LIMIT 1000
            ) failed WHERE failed.mind_id = m.id AND failed.recorded_at > $2) AS failures,
-           latest.data, latest.content
-    FROM minds m LEFT JOIN LATERAL (
-        SELECT data, content FROM (
-            SELECT data, content FROM cognitive_events e
-            WHERE e.mind_id = m.id AND e.type = 'cycle.completed'
-            ORDER BY (e.data ->> 'number')::bigint DESC LIMIT 30
-        ) newest
-        ORDER BY data ->> 'winner' IS NULL, (data ->> 'number')::bigint DESC LIMIT 1
+           latest.cycle AS winner_cycle,
+           (SELECT e.content FROM cognitive_events e WHERE e.id = latest.thought) AS winner
+    FROM minds m LEFT JOIN workspace_states s ON s.mind_id = m.id LEFT JOIN LATERAL (
+        SELECT (slot ->> 'thought')::uuid AS thought, (slot ->> 'cycle')::bigint AS cycle
+        FROM jsonb_array_elements(s.workspace) WITH ORDINALITY AS slots(slot, place)
+        ORDER BY 2 DESC, place LIMIT 1
     ) latest ON true
     WHERE m.id = ANY($1::uuid[])
 """
@@ -115,7 +113,6 @@ _LEASES = """
 """
 
 
-
 class Pages:
     """Reads for the pages and the API; each is one transaction."""
 
@@ -131,7 +128,10 @@ class Pages:
         trigger: str | None = None,
         limit: int = 50,
     ) -> list[Mapping[str, Any]]:
-        """Return completed cycles below the number, newest first: cycle_id, occurred_at, data, content."""
+        """Return completed cycles below the number, newest first.
+
+        Each has cycle_id, occurred_at, data and content.
+        """
         async with self._db.reading() as tx:
             rows = await tx.conn.fetch(
                 _CYCLES, mind, 2**62 if before is None else before, trigger, limit
@@ -179,16 +179,14 @@ class Pages:
     async def cards(self, minds: Sequence[UUID], now: datetime) -> dict[UUID, Mapping[str, Any]]:
         """Return what the list of minds shows of each beside its row.
 
-        `backlog` counts to 100,000, `failures` those of processes in the last hour; `data` and
-        `content` are the latest cycle that admitted something, or the latest, None without cycles.
+        `backlog` counts to 100,000, `failures` those of processes in the last hour; `winner` is
+        the content of the thought that came into focus last, in `winner_cycle`, None without one.
         """
         async with self._db.reading() as tx:
             rows = await tx.conn.fetch(_CARDS, list(minds), now - timedelta(hours=1))
-        return {r["id"]: {**r, "content": unescape_tree(r["content"])} for r in rows}
+        return {r["id"]: {**r, "winner": unescape_tree(r["winner"])} for r in rows}
 
-    async def followers(
-        self, mind: UUID, seq: int, event: UUID, *, limit: int = 200
-    ) -> list[UUID]:
+    async def followers(self, mind: UUID, seq: int, event: UUID, *, limit: int = 200) -> list[UUID]:
         """Return which of the mind's next 5,000 events name the event as a cause."""
         async with self._db.reading() as tx:
             return [r["id"] for r in await tx.conn.fetch(_FOLLOWERS, mind, seq, event, limit)]

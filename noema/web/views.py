@@ -397,7 +397,7 @@ class Flip:
 class FlipPanel:
     """`fragments/flip.html`: the winner against one other candidate.
 
-    `margin` is a score, None where there is nobody to compare with; `reason` says why nothing flips.
+    `margin` is a score, None with nobody to compare with; `reason` says why nothing flips.
     """
 
     slug: str

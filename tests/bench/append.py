@@ -24,7 +24,9 @@ def _batch(ids: UuidV7Ids) -> list[NewEvent]:
             actor="bench",
             mind_id=mind,
             data={"kind": "line", "urgency": 0},
-            content={"text": f"Failed password for invalid user admin{number} from 10.0.0.{number}"},
+            content={
+                "text": f"Failed password for invalid user admin{number} from 10.0.0.{number}"
+            },
         )
         for number in range(BATCH)
     ]

@@ -23,8 +23,8 @@ _TABLES: Final = """
     CREATE TABLE bare_derivations (LIKE derivations INCLUDING ALL);
     DO $$ BEGIN
         IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'noema_app') THEN
-            GRANT SELECT, INSERT, UPDATE ON bare_events, bare_minds, bare_workspaces, bare_derivations
-            TO noema_app;
+            GRANT SELECT, INSERT, UPDATE
+            ON bare_events, bare_minds, bare_workspaces, bare_derivations TO noema_app;
         END IF;
     END $$;
 """

@@ -30,11 +30,38 @@ _LEASE: Final = """
     INSERT INTO mind_leases (mind_id, owner, epoch, until)
     VALUES ($1, $2, 1, clock_timestamp() + interval '1 hour')
 """
-_WORDS: Final = ["connection", "closed", "by", "invalid", "user", "failed", "password", "for", "root", "from", "port", "accepted", "session", "opened", "disk", "queue", "worker", "request", "timeout", "upstream", "retry", "checkpoint", "segment", "replica", "lag", "memory"]
+_WORDS: Final = [
+    "connection",
+    "closed",
+    "by",
+    "invalid",
+    "user",
+    "failed",
+    "password",
+    "for",
+    "root",
+    "from",
+    "port",
+    "accepted",
+    "session",
+    "opened",
+    "disk",
+    "queue",
+    "worker",
+    "request",
+    "timeout",
+    "upstream",
+    "retry",
+    "checkpoint",
+    "segment",
+    "replica",
+    "lag",
+    "memory",
+]
 
 
 class Forty:
-    """Proposes forty thoughts about things it has seen; prepared, so that it costs nothing itself."""
+    """Proposes forty thoughts about things it has seen; prepared, so that it costs nothing."""
 
     name = "forty"
     version = 1
@@ -184,7 +211,9 @@ async def _prepared(place: Place, seconds: float) -> AsyncIterator[_Bench]:
         minds = await _minds(db, events, writer, ids)
         forty = Forty(await _stimuli(events, db, ids))
         async with db.reading() as tx:
-            rows = {row["id"]: row["slug"] for row in await tx.conn.fetch("SELECT id, slug FROM minds")}
+            rows = {
+                row["id"]: row["slug"] for row in await tx.conn.fetch("SELECT id, slug FROM minds")
+            }
         reader = Minds(db=db, events=events, writer=writer, clock=clock, ids=ids)
         states = {m: await first_state(db, await reader.get(rows[m])) for m in minds}
         bench = _Bench(

@@ -11,7 +11,7 @@ import msgspec
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the report. `ratio` is ours / limit; `target` is what it must reach or stay under."""
+    """One line of the report; `target` is what ours / limit must reach or must not exceed."""
 
     name: str
     ours: float

@@ -1,4 +1,4 @@
-"""Where the benchmarks run: one server, a fresh migrated database for each, daemons of their own."""
+"""Where the benchmarks run: one server, a fresh migrated database for each, their own daemons."""
 
 import asyncio
 import os
@@ -84,6 +84,13 @@ class Server:
             await _run(self.admin_dsn, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
+def _reachable_dir() -> Path:
+    # Root lends the server to another user, who must be able to get in.
+    directory = Path(tempfile.mkdtemp(prefix="noema-bench-", dir="/tmp")).resolve()
+    directory.chmod(0o711)
+    return directory
+
+
 @asynccontextmanager
 async def server() -> AsyncIterator[Server]:
     """Yield the configured server, or an embedded one that is thrown away afterwards."""
@@ -92,9 +99,7 @@ async def server() -> AsyncIterator[Server]:
         owner = os.environ.get("NOEMA_OWNER_DATABASE_URL") or url
         yield Server(admin_dsn=owner, owner_dsn=owner, app_dsn=url, is_embedded=False)
         return
-    # Root lends the server to another user, who must be able to get in.
-    directory = Path(tempfile.mkdtemp(prefix="noema-bench-", dir="/tmp")).resolve()
-    directory.chmod(0o711)
+    directory = _reachable_dir()
     embedded = EmbeddedPostgres(directory / "data", SystemClock())
     try:
         cluster = await embedded.start()
@@ -141,7 +146,7 @@ async def daemon(place: Place) -> AsyncIterator[Daemon]:
         try:
             url = await _address(process, output)
             async with asyncio.TaskGroup() as group:
-                draining = group.create_task(_drain(process, output))
+                draining = group.create_task(_drain(process))
                 yield Daemon(pid=process.pid, url=url, token=token)
                 draining.cancel()
         finally:
@@ -181,11 +186,12 @@ async def _address(process: asyncio.subprocess.Process, output: list[str]) -> st
     raise RuntimeError("the daemon did not start:\n" + "".join(output))
 
 
-async def _drain(process: asyncio.subprocess.Process, output: list[str]) -> None:
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    # Among what it says is a link that lets people in, so nothing of it is shown. A full pipe would
+    # stop it.
     assert process.stdout is not None
-    while line := (await process.stdout.readline()).decode():
-        output.append(line)
-        print("  daemon:", line.rstrip(), file=sys.stderr)
+    while await process.stdout.readline():
+        pass
 
 
 async def _run(dsn: str, statement: str) -> None:

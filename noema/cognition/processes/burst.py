@@ -12,7 +12,7 @@ _EXCERPT: Final = 500
 
 
 class Burst:
-    """Proposes a candidate for each group whose topic comes at eight times its usual rate or more."""
+    """Proposes a candidate for each group whose topic comes at eight times its usual rate."""
 
     name = "burst"
     version = 1

@@ -32,7 +32,7 @@ def _perceived(group: Group) -> Candidate:
     else:
         text = latest.text[:_EXCERPT]
     if group.count > 1:
-        text = f"{text} (×{group.count})"  # noqa: RUF001
+        text = f"{text} (×{group.count})"
     return Candidate(
         process="perception",
         key=group.topic,

@@ -54,7 +54,7 @@ async def get_event(call: Call) -> Json:
 
 
 def resume_from(call: Call) -> int | None:
-    """Return where a stream is to go on: the browser's own header first, then the newest `after`."""
+    """Return where a stream is to go on: the browser's own header first, then `after`."""
     header = call.request.headers.get("last-event-id")
     if header:
         return decode_position(header)

@@ -39,8 +39,7 @@ async def mind_row(services: Services, readings: Readings, mind: Mind) -> views.
 def _mind_row(
     mind: Mind, card: Mapping[str, Any], cycles_per_minute: tuple[int, ...]
 ) -> views.MindRow:
-    data, content = card["data"], card["content"] or {}
-    winner = content.get("winner") if data is not None else None
+    winner = (card["winner"] or {}).get("text")
     return views.MindRow(
         slug=mind.slug,
         name=mind.name,
@@ -53,7 +52,7 @@ def _mind_row(
         backlog=card["backlog"],
         pending=mind.pending,
         latest_winner=None if winner is None else clipped(winner),
-        latest_cycle=None if data is None else data["number"],
+        latest_cycle=card["winner_cycle"] or mind.cycles or None,
         errors=card["failures"] + (mind.last_error is not None),
         error=mind.last_error,
     )

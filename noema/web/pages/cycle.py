@@ -179,9 +179,7 @@ def _why_held(scored: Scored, settings: MindSettings) -> str:
             return other
 
 
-def _gates(
-    cycle: RecordedCycle, settings: MindSettings, mode: Mode
-) -> tuple[views.GateCount, ...]:
+def _gates(cycle: RecordedCycle, settings: MindSettings, mode: Mode) -> tuple[views.GateCount, ...]:
     scored = cycle.outcome.scored
     left = len(scored)
     heard = "all processes" if mode.processes is None else ", ".join(mode.processes)

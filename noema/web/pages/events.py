@@ -8,7 +8,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from noema.core.canonical import canonical, escape_tree
+from noema.core.canonical import canonical, escape, escape_tree
 from noema.core.errors import InvalidInput, NotFound
 from noema.events.model import CATALOGUE, Event, decode_position, encode_position
 from noema.web import forms, views
@@ -35,7 +35,7 @@ class Wanted:
     @property
     def is_everything(self) -> bool:
         """Whether nothing is left out, so that a missing position is a gap in the log itself."""
-        return self == Wanted()
+        return self == EVERYTHING
 
     def holds(self, event: Event) -> bool:
         """Whether the event passes the filter, as the query on the log decides."""
@@ -48,7 +48,10 @@ class Wanted:
         if self.q is None:
             return True
         content = canonical(escape_tree(event.content)).decode("utf-8")
-        return self.q.casefold() in content.casefold()
+        return escape(self.q).casefold() in content.casefold()
+
+
+EVERYTHING: Final = Wanted()
 
 
 async def wanted(services: Services, query: dict[str, str]) -> Wanted:
@@ -71,7 +74,7 @@ def moment(query: dict[str, str], name: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        found = forms.moment({name: text}, name) or datetime.min
+        return forms.moment({name: text}, name)
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
@@ -98,7 +101,7 @@ async def show(call: Call) -> Response:
     before = call.query.get("before") or None
     found: list[Event] = []
     error = None
-    filter_ = Wanted()
+    filter_ = EVERYTHING
     try:
         filter_ = await wanted(services, query)
         found = await services.events.before(

@@ -35,9 +35,11 @@ async def show(call: Call) -> Response:
 
 
 async def sign_in(call: Call) -> Response:
-    next_ = local_path(call.form.get("next", ""))
+    token, next_ = call.form.get("token", "").strip(), local_path(call.form.get("next", ""))
+    if not token:
+        return _form(call, error="Paste a token; it starts with noema_.", status=400)
     try:
-        secret = await call.services.access.session_from_token(call.form.get("token", "").strip())
+        secret = await call.services.access.session_from_token(token)
     except Unauthorised as exc:
         return _form(call, error=str(exc), status=401)
     return _let_in(call, secret, next_)

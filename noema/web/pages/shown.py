@@ -1,6 +1,6 @@
 """Events, cycles and messages as the rows that pages and the live stream show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -74,7 +74,8 @@ def _expired(data: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     return f"{waited}: {content.get('topic', '')}"
 
 
-_LINES: Final = {
+_Line = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+_LINES: Final[Mapping[str, _Line]] = {
     "mind.created": lambda _, c: f"{c.get('name')} in {c.get('namespace')}",
     "step.requested": lambda _, __: "one cycle",
     "mode.set": _mode_set,
@@ -109,6 +110,8 @@ async def event_rows(
     With `before`, the position that precedes the last of them, gaps between neighbours are counted;
     that makes sense only where they come newest first and nothing was filtered out.
     """
+    if not events:
+        return ()
     numbers = await cycle_numbers(services, events)
     older = [e.seq for e in events[1:]] + [before or 0]
     rows = []
@@ -195,12 +198,12 @@ async def message_rows(
     """Return what was said as rows; a redacted text is None."""
     events = {e.id: e for e in await services.events.get_many([s.id for s in spoken])}
     answered = {s.in_reply_to for s in spoken}
-    return tuple(
-        message_row(mind, s, events.get(s.id), waits=s.id not in answered) for s in spoken
-    )
+    return tuple(message_row(mind, s, events.get(s.id), waits=s.id not in answered) for s in spoken)
 
 
-def message_row(mind: Mind, spoken: Spoken, event: Event | None, *, waits: bool) -> views.MessageRow:
+def message_row(
+    mind: Mind, spoken: Spoken, event: Event | None, *, waits: bool
+) -> views.MessageRow:
     """Return one line of a conversation; `event` is the one of the same id."""
     from_mind = event is not None and event.type == "message.sent"
     thought = event.causes[0] if event is not None and from_mind and event.causes else None
@@ -257,4 +260,3 @@ def head_of(mind: Mind) -> views.MindHead:
 def status_of(mind: Mind) -> str:
     """Return `paused` for a mind in that mode, else its status."""
     return "paused" if mind.mode == "paused" else mind.status
-

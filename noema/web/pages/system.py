@@ -36,7 +36,10 @@ async def show(call: Call) -> Response:
             _fact("Role", database["role"]),
             _fact("pgvector", database["pgvector"] or "not installed; nothing needs it yet"),
             _fact("Size", _size(database["database_bytes"])),
-            *(_fact(p["name"], _size(p["bytes"])) for p in facts["partitions"]),
+            *(
+                _fact(f"Log {p['name'].rpartition('_')[2]}", _size(p["bytes"]))
+                for p in facts["partitions"]
+            ),
         ),
         versions=(
             _fact("Noema", facts["version"]),

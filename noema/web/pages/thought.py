@@ -63,9 +63,7 @@ async def show(call: Call) -> Response:
     )
 
 
-def _found(
-    event: Event, events: Sequence[Event], cycle: RecordedCycle
-) -> tuple[Event | None, int]:
+def _found(event: Event, events: Sequence[Event], cycle: RecordedCycle) -> tuple[Event | None, int]:
     """Return the thought, if the candidate became one, and which candidate of the cycle it is."""
     candidate_id = event.id
     thought: Event | None = None
@@ -91,7 +89,7 @@ def _outcome(row: views.Candidate, cycle: RecordedCycle) -> str:
 async def _causes(
     services: Services, thought: Event | None, candidate: Event, cycle: RecordedCycle
 ) -> tuple[views.LinkRow, ...]:
-    """Return the candidate that became the thought, what it was about, and what else it looked at."""
+    """Return the candidate that became it, what that was about, and what else it looked at."""
     links = []
     depth = 1
     if thought is not None:
@@ -103,9 +101,7 @@ async def _causes(
             kinds[source.id] = _KINDS.get(kind, kind)
     stimuli = await services.events.get_many([*candidate.causes][:_CAUSES])
     folded = candidate.data["folded"] if len(candidate.causes) == 1 else 0
-    links.extend(
-        link(e, kinds.pop(e.id, "noticed"), depth=depth, folded=folded) for e in stimuli
-    )
+    links.extend(link(e, kinds.pop(e.id, "noticed"), depth=depth, folded=folded) for e in stimuli)
     if kinds:
         others = await services.events.get_many(list(kinds))
         links.extend(link(e, kinds[e.id], depth=depth) for e in others)

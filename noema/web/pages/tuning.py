@@ -141,12 +141,12 @@ def _decimal(text: str, places: int, field: str, errors: dict[str, str]) -> int:
     name = field.removeprefix("weight.")
     try:
         value = Decimal(text.strip()).scaleb(places)
-        if not value.is_finite() or abs(value) > 10**16:
-            raise InvalidOperation
     except InvalidOperation:
-        errors[field] = f"The number for {name} cannot be read: {text[:20]!r}."
-        return 0
-    return int(value.to_integral_value())
+        value = Decimal("NaN")
+    if value.is_finite() and abs(value) < 10**16:
+        return int(value.to_integral_value())
+    errors[field] = f"The number for {name} cannot be read: {text[:20]!r}."
+    return 0
 
 
 def _changes(current: MindSettings, proposed: MindSettings) -> dict[str, Any]:
@@ -314,5 +314,3 @@ def _diff(before: MindSettings, after: MindSettings) -> tuple[views.Change, ...]
         if was != now:
             changes.append(views.Change(name=label, before=number(was), after=number(now)))
     return tuple(changes)
-
-
