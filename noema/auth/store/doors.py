@@ -46,8 +46,8 @@ _SESSION = """
 
 _BEARER = """
     SELECT k.hash, k.id AS token_id, k.user_id, k.name AS token_name,
-           k.namespace AS token_namespace, k.memory_role AS token_memory, k.console_role AS token_console,
-           k.expires_at AS token_expires_at, k.last_used_at,
+           k.namespace AS token_namespace, k.memory_role AS token_memory,
+           k.console_role AS token_console, k.expires_at AS token_expires_at, k.last_used_at,
            k.revoked_at IS NOT NULL AS is_revoked,
            k.expires_at IS NOT NULL AND k.expires_at <= $2 AS is_expired,
            u.disabled_at IS NOT NULL AS is_disabled,
