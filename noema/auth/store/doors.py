@@ -330,13 +330,13 @@ async def use_setup(conn: Conn, digest: bytes, at: datetime) -> Row | None:
 # A delay that ends later than the longest there is was set by a clock that has been put back since.
 _CHARGE = """
     INSERT INTO login_failures AS f (account, lane, count, last_at, next_allowed_at)
-    VALUES ($1, $2, 1, $3, $3 + make_interval(secs => ($5::float8[])[1]))
+    VALUES ($1, $2, 1, $3, $3::timestamptz + make_interval(secs => ($5::float8[])[1]))
     ON CONFLICT (account, lane) DO UPDATE SET
         count = CASE WHEN f.last_at < $4 THEN 1 ELSE f.count + 1 END,
         last_at = $3,
-        next_allowed_at = $3 + make_interval(secs => ($5::float8[])[
+        next_allowed_at = $3::timestamptz + make_interval(secs => ($5::float8[])[
             CASE WHEN f.last_at < $4 THEN 1 ELSE least(f.count + 1, cardinality($5::float8[])) END])
-    WHERE f.next_allowed_at <= $3 OR f.next_allowed_at > $3 + $6::interval
+    WHERE f.next_allowed_at <= $3 OR f.next_allowed_at > $3::timestamptz + $6::interval
     RETURNING count
 """
 _NEXT_ALLOWED = "SELECT next_allowed_at FROM login_failures WHERE account = $1 AND lane = $2"
