@@ -296,17 +296,28 @@
       stream.addEventListener('caught-up', () => { clearTimeout(quietTimer); setState('live'); });
       stream.addEventListener('end', (event) => {
         shut();
-        if (event.data.includes('session')) {
-          setState('ended');
-          toast('The session has ended. Open the sign-in page to go on.');
-        } else later();
+        if (event.data.includes('session')) ended();
+        else later();
       });
       stream.addEventListener('error', () => {
         if (source !== stream) return;
         setState('lost');
         clearTimeout(quietTimer);
-        if (stream.readyState === EventSource.CLOSED) later();
+        if (stream.readyState === EventSource.CLOSED) refused();
       });
+    };
+    const ended = () => {
+      shut();
+      setState('ended');
+      toast('The session has ended. Open the sign-in page to go on.');
+    };
+    // An EventSource does not tell why it was refused.
+    const refused = async () => {
+      shut();
+      const answer = await fetch('/v1/whoami').catch(() => null);
+      if (!leading) return;
+      if (answer?.status === 401) ended();
+      else later();
     };
     const later = () => {
       setState('lost');
@@ -411,7 +422,10 @@
       }
       if (!/<html/i.test(text.slice(0, 400))) {
         if (!response.ok) throw new Error(text.slice(0, 300));
-        if (targets[0] && text) replace(targets[0], parse(text));
+        if (targets[0] && text) {
+          const fresh = replace(targets[0], parse(text));
+          if ('show' in form.dataset) fresh.scrollIntoView({ block: 'nearest' });
+        }
       } else {
         const doc = new DOMParser().parseFromString(text, 'text/html');
         const found = selectors.map((s) => [find(s), one(s, doc)]).filter(([a, b]) => a && b);
@@ -541,6 +555,7 @@
   const list = one('#palette-list');
   let looking = null;
   let waiting = 0;
+  let listed = null;
   const choose = (item) => {
     for (const other of all('[role="option"]', list)) other.setAttribute('aria-selected', String(other === item));
     if (item) {
@@ -549,18 +564,28 @@
     } else query.removeAttribute('aria-activedescendant');
   };
   const chosen = () => one('[aria-selected="true"]', list);
-  const openChosen = () => chosen()?.click();
+  // Who types and presses Enter at once means what was typed, not what is listed so far.
+  const openChosen = async () => {
+    if (listed !== query.value) {
+      clearTimeout(waiting);
+      await look();
+    }
+    if (listed === query.value) chosen()?.click();
+  };
   const look = async () => {
     looking?.abort();
     looking = new AbortController();
+    const asked = query.value;
     try {
-      const url = `/palette?${new URLSearchParams({ q: query.value })}`;
+      const url = `/palette?${new URLSearchParams({ q: asked })}`;
       const response = await fetch(url, { headers: { 'X-Noema-Fragment': '#palette-list' }, signal: looking.signal });
       if (!response.ok) throw new Error();
       list.replaceChildren(parse(await response.text()));
       choose(one('[role="option"]', list));
+      listed = asked;
     } catch (error) {
       if (error.name === 'AbortError') return;
+      listed = null;
       const note = document.createElement('p');
       note.className = 'palette-none';
       note.textContent = 'The daemon cannot be reached.';
@@ -570,6 +595,7 @@
   const openPalette = () => {
     if (!palette || palette.open) return;
     query.value = '';
+    listed = null;
     palette.showModal();
     query.focus();
     look();

@@ -533,6 +533,7 @@ class DryRun:
     """`fragments/dry_run.html`: the last cycles attended again with the weights in the form.
 
     `skipped` cycles could not be decided again; of many differences only the newest are listed.
+    `note` is what was typed so far about why.
     """
 
     slug: str
@@ -543,6 +544,7 @@ class DryRun:
     next_version: int
     same_as_saved: bool = False
     skipped: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -577,7 +579,6 @@ class TuningPage:
     threshold: str
     threshold_saved: int
     last: int
-    note: str
     dry_run: DryRun | None
     history: tuple[SettingsVersion, ...]
     error: str | None = None

@@ -99,11 +99,29 @@ async def save(call: Call) -> Response:
         )
     except _Wrong as exc:
         return await _page(call, mind, exc.errors, error=str(exc))
-    except (InvalidInput, Conflict) as exc:
-        fresh = await call.services.minds.get(mind.slug)
-        status = 400 if isinstance(exc, InvalidInput) else 409
-        return await _page(call, fresh, {}, error=str(exc), status=status)
+    except InvalidInput as exc:
+        return await _page(call, mind, {}, error=str(exc))
+    except Conflict as exc:
+        return await _again(call, error=str(exc))
     return see_other(mind_path(mind.slug, "/tuning"))
+
+
+async def _again(call: Call, *, error: str) -> Response:
+    """Return the page after somebody else saved: their version, with what was changed here in it.
+
+    What stood in the form and was not changed here becomes what they saved, so that saving again
+    does not set it back.
+    """
+    mind = await call.services.minds.get(call.path("slug"))
+    current = await call.services.minds.settings(mind)
+    base = await call.services.minds.settings_of(mind, int(call.form["base_version"]))
+    changes = _changes(base, _proposed(call.form, base))
+    mine = {*changes, *(f"weight.{name}" for name in changes.get("weights", {}))}
+    typed = {name: text for name, text in call.form.items() if name in mine or name == "last"}
+    result = await _run(
+        call, mind, current, merge_settings(current, changes), _last_typed(call.form)
+    )
+    return await _page(call, mind, {}, result=result, error=error, status=409, typed=typed)
 
 
 # -- from the form ---------------------------------------------------------------------------
@@ -183,6 +201,7 @@ async def _run(
         next_version=mind.settings_version + 1,
         same_as_saved=proposed == current,
         skipped=found.skipped,
+        note=call.form.get("note", ""),
     )
 
 
@@ -212,12 +231,13 @@ async def _page(
     result: views.DryRun | None = None,
     error: str | None = None,
     status: int = 400,
+    typed: Mapping[str, str] | None = None,
 ) -> Response:
     """Return the page with what was typed, or with what is in force where nothing was."""
     at = await position(call)
     history = await call.services.minds.settings_history(mind)
     current = history[0].settings
-    typed = call.form
+    typed = call.form if typed is None else typed
     context = views.TuningPage(
         mind=head_of(mind),
         version=mind.settings_version,
@@ -238,7 +258,6 @@ async def _page(
         threshold_saved=current.threshold,
         threshold_error=errors.get("threshold"),
         last=_last_typed(typed),
-        note=typed.get("note", ""),
         dry_run=result,
         history=_history(history),
         error=error,
