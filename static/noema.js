@@ -201,6 +201,7 @@
     let fresh = 0;
     let queue = [];
     let held = [];
+    const logs = new Set();
     let drawing = false;
     let covered = false;
     let leading = false;
@@ -239,6 +240,18 @@
       const pieces = queue;
       queue = [];
       applyAll(pieces);
+      for (const log of logs) log.push(...pieces);
+    };
+    // A page that was asked for may be older than what the stream brought until it came: the rows
+    // of that time are drawn once more over it. A row that is there already is only replaced.
+    const record = () => {
+      const log = [];
+      logs.add(log);
+      return log;
+    };
+    const again = (log) => {
+      logs.delete(log);
+      applyAll(log.filter((piece) => piece.mode !== 'replace'));
     };
     const mine = (piece) => (piece.topic ? topics().includes(piece.topic) : Boolean(find(piece.target)));
     const take = (piece) => {
@@ -389,7 +402,7 @@
       pauseButton.addEventListener('click', toggle);
       join();
     }
-    return { any, toggle };
+    return { any, toggle, record, again };
   })();
 
   // --- forms ----------------------------------------------------------------------------------
@@ -410,6 +423,7 @@
     else options.body = fields;
     const targets = selectors.map(find).filter(Boolean);
     for (const t of targets) t.setAttribute('aria-busy', 'true');
+    const meanwhile = live.record();
     try {
       const response = await fetch(url, options);
       if (response.redirected && new URL(response.url).pathname === '/login') { location.assign(response.url); return; }
@@ -445,6 +459,7 @@
     } catch (error) {
       toast(error instanceof TypeError ? 'The daemon cannot be reached. Nothing was changed; try again.' : error.message);
     } finally {
+      live.again(meanwhile);
       for (const t of all('[aria-busy]')) t.removeAttribute('aria-busy');
     }
   };

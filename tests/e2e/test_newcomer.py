@@ -65,7 +65,7 @@ async def test_a_newcomer_comes_from_the_link_to_a_verified_replay(
 
     # And the whole record holds when it is computed again.
     await page.get_by_role("navigation", name="Main").get_by_role("link", name="Replays").click()
-    await page.get_by_label("Mind").select_option(mind)
+    await page.get_by_label("Mind", exact=True).select_option(mind)
     await page.get_by_role("button", name="Verify").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text(
         re.compile(rf"All \d+ cycles of {mind} agree with the record")
