@@ -128,3 +128,22 @@ async def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
     await page.keyboard.press("Enter")
 
     await expect(page.locator("#main")).to_be_focused()
+
+
+async def test_what_has_the_focus_is_never_covered(page: Page, fed: Fed) -> None:
+    await page.set_viewport_size({"width": 1440, "height": 700})
+    await page.goto(f"/minds/{fed.slug}/tuning")
+    fields = page.locator("#tuning-form fieldset input")
+    await fields.first.focus()
+
+    for field in await fields.all():
+        await expect(field).to_be_focused()
+        is_seen = await field.evaluate(
+            """(field) => {
+              const box = field.getBoundingClientRect();
+              const middle = [box.x + box.width / 2, box.y + box.height / 2];
+              return document.elementFromPoint(...middle) === field;
+            }"""
+        )
+        assert is_seen, await field.get_attribute("name")
+        await page.keyboard.press("Tab")

@@ -101,8 +101,6 @@ async def test_a_wire_cut_in_a_flood_neither_loses_nor_repeats_a_row(
 async def test_two_tabs_share_one_stream_and_both_are_live(visitor: Visitor, mind: str) -> None:
     await thinks(visitor.daemon, mind, ["first: light"])
     context = await visitor.context()
-    asked: list[str] = []
-    context.on("request", lambda r: asked.append(r.url) if "/events/stream" in r.url else None)
     tail, talk = await context.new_page(), await context.new_page()
     await tail.goto(f"/events?mind={mind}&type=stimulus.received")
     await talk.goto(f"/minds/{mind}")
