@@ -201,6 +201,7 @@
     let fresh = 0;
     let queue = [];
     let held = [];
+    const logs = new Set();
     let drawing = false;
     let covered = false;
     let leading = false;
@@ -239,6 +240,18 @@
       const pieces = queue;
       queue = [];
       applyAll(pieces);
+      for (const log of logs) log.push(...pieces);
+    };
+    // A page that was asked for may be older than what the stream brought until it came: the rows
+    // of that time are drawn once more over it. A row that is there already is only replaced.
+    const record = () => {
+      const log = [];
+      logs.add(log);
+      return log;
+    };
+    const again = (log) => {
+      logs.delete(log);
+      applyAll(log.filter((piece) => piece.mode !== 'replace'));
     };
     const mine = (piece) => (piece.topic ? topics().includes(piece.topic) : Boolean(find(piece.target)));
     const take = (piece) => {
@@ -296,17 +309,28 @@
       stream.addEventListener('caught-up', () => { clearTimeout(quietTimer); setState('live'); });
       stream.addEventListener('end', (event) => {
         shut();
-        if (event.data.includes('session')) {
-          setState('ended');
-          toast('The session has ended. Open the sign-in page to go on.');
-        } else later();
+        if (event.data.includes('session')) ended();
+        else later();
       });
       stream.addEventListener('error', () => {
         if (source !== stream) return;
         setState('lost');
         clearTimeout(quietTimer);
-        if (stream.readyState === EventSource.CLOSED) later();
+        if (stream.readyState === EventSource.CLOSED) refused();
       });
+    };
+    const ended = () => {
+      shut();
+      setState('ended');
+      toast('The session has ended. Open the sign-in page to go on.');
+    };
+    // An EventSource does not tell why it was refused.
+    const refused = async () => {
+      shut();
+      const answer = await fetch('/v1/whoami').catch(() => null);
+      if (!leading) return;
+      if (answer?.status === 401) ended();
+      else later();
     };
     const later = () => {
       setState('lost');
@@ -378,7 +402,7 @@
       pauseButton.addEventListener('click', toggle);
       join();
     }
-    return { any, toggle };
+    return { any, toggle, record, again };
   })();
 
   // --- forms ----------------------------------------------------------------------------------
@@ -399,6 +423,7 @@
     else options.body = fields;
     const targets = selectors.map(find).filter(Boolean);
     for (const t of targets) t.setAttribute('aria-busy', 'true');
+    const meanwhile = live.record();
     try {
       const response = await fetch(url, options);
       if (response.redirected && new URL(response.url).pathname === '/login') { location.assign(response.url); return; }
@@ -411,7 +436,10 @@
       }
       if (!/<html/i.test(text.slice(0, 400))) {
         if (!response.ok) throw new Error(text.slice(0, 300));
-        if (targets[0] && text) replace(targets[0], parse(text));
+        if (targets[0] && text) {
+          const fresh = replace(targets[0], parse(text));
+          if ('show' in form.dataset) fresh.scrollIntoView({ block: 'nearest' });
+        }
       } else {
         const doc = new DOMParser().parseFromString(text, 'text/html');
         const found = selectors.map((s) => [find(s), one(s, doc)]).filter(([a, b]) => a && b);
@@ -431,6 +459,7 @@
     } catch (error) {
       toast(error instanceof TypeError ? 'The daemon cannot be reached. Nothing was changed; try again.' : error.message);
     } finally {
+      live.again(meanwhile);
       for (const t of all('[aria-busy]')) t.removeAttribute('aria-busy');
     }
   };
@@ -541,6 +570,7 @@
   const list = one('#palette-list');
   let looking = null;
   let waiting = 0;
+  let listed = null;
   const choose = (item) => {
     for (const other of all('[role="option"]', list)) other.setAttribute('aria-selected', String(other === item));
     if (item) {
@@ -549,18 +579,28 @@
     } else query.removeAttribute('aria-activedescendant');
   };
   const chosen = () => one('[aria-selected="true"]', list);
-  const openChosen = () => chosen()?.click();
+  // Who types and presses Enter at once means what was typed, not what is listed so far.
+  const openChosen = async () => {
+    if (listed !== query.value) {
+      clearTimeout(waiting);
+      await look();
+    }
+    if (listed === query.value) chosen()?.click();
+  };
   const look = async () => {
     looking?.abort();
     looking = new AbortController();
+    const asked = query.value;
     try {
-      const url = `/palette?${new URLSearchParams({ q: query.value })}`;
+      const url = `/palette?${new URLSearchParams({ q: asked })}`;
       const response = await fetch(url, { headers: { 'X-Noema-Fragment': '#palette-list' }, signal: looking.signal });
       if (!response.ok) throw new Error();
       list.replaceChildren(parse(await response.text()));
       choose(one('[role="option"]', list));
+      listed = asked;
     } catch (error) {
       if (error.name === 'AbortError') return;
+      listed = null;
       const note = document.createElement('p');
       note.className = 'palette-none';
       note.textContent = 'The daemon cannot be reached.';
@@ -570,6 +610,7 @@
   const openPalette = () => {
     if (!palette || palette.open) return;
     query.value = '';
+    listed = null;
     palette.showModal();
     query.focus();
     look();

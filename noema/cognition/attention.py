@@ -136,7 +136,9 @@ def attend(proposals: Iterable[Proposal], brain: Brain) -> Outcome:
         features = {k: v for k, v in candidate.features.items() if v and k not in OWNED}
         raw = dict(candidate.raw)
         owned.add_to(candidate, features, raw)
-        entries.append(Entry(proposal, {k: v for k, v in features.items() if v}, raw))
+        if not all(features.values()):
+            features = {k: v for k, v in features.items() if v}
+        entries.append(Entry(proposal, features, raw))
     return decide(entries, weights, brain.settings, brain.mode)
 
 

@@ -128,7 +128,7 @@ class Runner:
                 try:
                     await self._renew()
                     await self._take(group)
-                except Unavailable as exc:
+                except (Unavailable, TimeoutError) as exc:
                     log.warning("leases_wait", reason=str(exc))
                 await _wait(self._look, self._lease_s / 3)
             for loop in self._held.values():
@@ -212,7 +212,7 @@ class _MindLoop:
             except LeaseLost:
                 log.warning("lease_lost", mind=self.slug)
                 break
-            except Unavailable as exc:
+            except (Unavailable, TimeoutError) as exc:
                 log.warning("mind_waits", mind=self.slug, reason=str(exc))
                 await self._pause(_RETRY_S[min(failures, 1)])
                 failures += 1

@@ -11,6 +11,8 @@ from uuid import UUID
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _CHANCE_BITS = 74
+_SALT_BYTES = 16
+_SALTS_AT_ONCE = 64
 
 
 def to_micros(moment: datetime) -> int:
@@ -93,6 +95,7 @@ class UuidV7Ids:
         self._clock = clock
         self._millis = 0
         self._chance = 0
+        self._salts: list[bytes] = []
 
     def new(self) -> UUID:
         millis = to_micros(self._clock.now()) // 1000
@@ -108,7 +111,13 @@ class UuidV7Ids:
         return UUID(int=self._millis << 80 | 7 << 76 | high << 64 | 0b10 << 62 | low)
 
     def salt(self) -> bytes:
-        return secrets.token_bytes(16)
+        if not self._salts:
+            # A cycle takes fifty; asking the kernel for each would be most of their cost.
+            drawn = secrets.token_bytes(_SALT_BYTES * _SALTS_AT_ONCE)
+            self._salts = [
+                drawn[start : start + _SALT_BYTES] for start in range(0, len(drawn), _SALT_BYTES)
+            ]
+        return self._salts.pop()
 
 
 class SequentialIds:

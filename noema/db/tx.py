@@ -201,7 +201,7 @@ def _loss_is_unavailable(conn: Conn, place: str) -> Iterator[None]:
     try:
         yield
     except Exception as exc:
-        if not isinstance(exc, TimeoutError) and not connection_lost(exc, conn):
+        if not connection_lost(exc, conn):
             raise
         raise Unavailable(
             f"The connection to PostgreSQL at {place} was lost. Try again when it is back."

@@ -60,7 +60,7 @@ class Feed:
                     self._forget()
                     self._wanted.clear()
                 self.is_lagging = False
-            except Unavailable as exc:
+            except (Unavailable, TimeoutError) as exc:
                 self.is_lagging = True
                 log.warning("feed_waits", reason=str(exc))
             if self.watchers:

@@ -84,7 +84,7 @@ class EventLog:
     async def waiting(
         self, mind: UUID, *, control: int, stimuli: int, limit: int
     ) -> tuple[list[Event], list[Event]]:
-        """Return what the mind has not observed after these two positions: control, then stimuli."""
+        """Return what the mind has not observed after the two positions: control, stimuli."""
         async with self._db.reading() as tx:
             return (
                 await store.control_after(tx.conn, mind, control, through=_END, limit=limit),

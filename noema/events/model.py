@@ -45,8 +45,13 @@ CATALOGUE: Final[Mapping[str, str]] = {
         "One turn of a mind. data: number, trigger, as_of, through, mode, weights in effect, "
         "threshold, k, versions, candidate_set, winner, margin, timings."
     ),
-    "port.answered": "What a process asked outside the snapshot and got. data: port, request; content: answer.",
-    "stimulus.expired": "Stimuli that waited too long for attention. data: folded, waited (cycles).",
+    "port.answered": (
+        "What a process asked outside the snapshot and got. data: process, ordinal, port; "
+        "content: request, answer."
+    ),
+    "stimulus.expired": (
+        "Stimuli that waited too long for attention. data: folded, waited (cycles)."
+    ),
     "process.failed": "A process failed or was late and proposed nothing. data: process, why.",
     "action.started": "An act is about to touch the world. data: intent, act.",
     "action.completed": "An act is done. data: intent, act.",

@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from noema.core.canonical import escape, escape_tree, unescape_tree
+from noema.core.canonical import canonical_escaped, escape, escape_tree, unescape_tree
 from noema.core.errors import IdempotencyReuse, InvalidInput, NoemaError, Unavailable
 from noema.db.tx import Conn, connection_lost
 from noema.events.model import INPUTS, Event, NewEvent
@@ -72,7 +72,8 @@ _CONTROL_AFTER = """
            salt, commitment
     FROM cognitive_events
     WHERE mind_id = $1 AND seq > $2 AND seq <= $3
-      AND type IN ('message.received', 'step.requested', 'mode.set', 'settings.set', 'goal.set', 'goal.closed')
+      AND type IN ('message.received', 'step.requested', 'mode.set', 'settings.set',
+                   'goal.set', 'goal.closed')
     ORDER BY seq LIMIT $4
 """
 
@@ -96,15 +97,15 @@ _OF_CYCLES = """
 """
 
 _CONSEQUENCES = """
-    SELECT e.seq, e.id, e.type, e.occurred_at, e.recorded_at, e.actor, e.mind_id, e.cycle_id, e.causes,
-           e.data, e.content, e.salt, e.commitment
+    SELECT e.seq, e.id, e.type, e.occurred_at, e.recorded_at, e.actor, e.mind_id, e.cycle_id,
+           e.causes, e.data, e.content, e.salt, e.commitment
     FROM derivations d JOIN cognitive_events e ON e.id = d.to_id
     WHERE d.from_id = $1 ORDER BY e.seq LIMIT $2
 """
 
 _SOURCES = """
-    SELECT d.kind, e.seq, e.id, e.type, e.occurred_at, e.recorded_at, e.actor, e.mind_id, e.cycle_id,
-           e.causes, e.data, e.content, e.salt, e.commitment
+    SELECT d.kind, e.seq, e.id, e.type, e.occurred_at, e.recorded_at, e.actor, e.mind_id,
+           e.cycle_id, e.causes, e.data, e.content, e.salt, e.commitment
     FROM derivations d JOIN cognitive_events e ON e.id = d.from_id
     WHERE d.to_id = $1 ORDER BY e.seq LIMIT $2
 """
@@ -205,11 +206,9 @@ def encode_events(events: Sequence[NewEvent]) -> bytes:
     for arrays inside it.
     """
     first = events[0]
-    mind, cycle, occurred, actor = first.mind_id, first.cycle_id, first.occurred_at, first.actor
-    if all(
-        e.mind_id == mind and e.cycle_id == cycle and e.occurred_at == occurred and e.actor == actor
-        for e in events
-    ):
+    # Tuples compare their elements by identity first, and mostly these are the very same objects.
+    shared = (first.mind_id, first.cycle_id, first.occurred_at, first.actor)
+    if all((e.mind_id, e.cycle_id, e.occurred_at, e.actor) == shared for e in events):
         rows = [
             _Row(
                 id=e.id,
@@ -222,6 +221,7 @@ def encode_events(events: Sequence[NewEvent]) -> bytes:
             )
             for e in events
         ]
+        mind, cycle, occurred, actor = shared
         return _encode(_Rows(events=rows, mind=mind, cycle=cycle, occurred=occurred, actor=actor))
     rows = [
         _Row(
@@ -339,7 +339,7 @@ def _describe(unit: Unit) -> dict[str, Any]:
             "mode_epoch": cycle.mode_epoch,
             "mode_until": cycle.mode_until,
             "pending": cycle.pending,
-            "workspace": escape_tree(cycle.workspace),
+            "workspace": msgspec.Raw(canonical_escaped(cycle.workspace)),
         }
         if cycle.state is not None:
             update["state"] = cycle.state

@@ -86,7 +86,7 @@ class Derivation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """Work for the writer. It holds at least one event: the first one's id settles a lost answer."""
+    """Work for the writer. It holds at least one event: the first's id settles a lost answer."""
 
     events: Sequence[NewEvent]
     fence: Fence | None = None

@@ -67,7 +67,7 @@ class Writer:
         self._room.set()
         self._closing = False
         self._lanes_connected = 0
-        self._in_flight = 0
+        self._in_flight: list[float] = []
         self._in_play = 0
         self._company = 1.0
         self.units_committed = 0
@@ -77,6 +77,11 @@ class Writer:
     def connected(self) -> bool:
         """Whether there is a connection to commit over."""
         return self._lanes_connected > 0
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long the oldest commit under way has gone without an answer, in seconds."""
+        return self._clock.monotonic() - min(self._in_flight) if self._in_flight else 0.0
 
     @property
     def queued_units(self) -> int:
@@ -197,11 +202,12 @@ class Writer:
     async def _commit_counted(self, conn: Conn, batch: list[_Queued]) -> None:
         # How many take part: the most at any one time, lately. Those who think are not seen now.
         self._company = max(self._in_play, self._company * _FORGET)
-        self._in_flight += 1
+        asked_at = self._clock.monotonic()
+        self._in_flight.append(asked_at)
         try:
             await self._commit(conn, batch)
         finally:
-            self._in_flight -= 1
+            self._in_flight.remove(asked_at)
             self._changed.set()
 
     async def _commit(self, conn: Conn, batch: list[_Queued]) -> None:

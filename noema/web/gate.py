@@ -21,7 +21,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from noema.auth.model import Session
 from noema.auth.roles import require_console
 from noema.auth.tokens import PREFIX
-from noema.core.errors import Denied, InvalidInput, NoemaError, TooLarge, Unauthorised
+from noema.core.errors import (
+    Denied,
+    InvalidInput,
+    NoemaError,
+    TooLarge,
+    Unauthorised,
+    Unavailable,
+)
 from noema.web import problem
 from noema.web.call import Call, Endpoint
 from noema.web.services import Services
@@ -127,7 +134,7 @@ class Gate:
                 return await endpoint.handler(call)
             except ClientDisconnect:
                 return Response(status_code=499)
-            except (NoemaError, HTTPException, MultiPartException) as exc:
+            except (NoemaError, HTTPException, MultiPartException, TimeoutError) as exc:
                 return await self.failed(call, exc, is_page=endpoint.is_page)
             except Exception as exc:
                 # The last resort: what nobody foresaw is logged whole and shown as nothing.
@@ -231,6 +238,8 @@ async def _form(request: Request, body: bytes) -> dict[str, str]:
 
 
 def _problem(exc: Exception) -> problem.Problem:
+    if isinstance(exc, TimeoutError):
+        return problem.of(Unavailable("The database did not answer in time; try again later."))
     if isinstance(exc, MultiPartException):
         return problem.of(InvalidInput("The form cannot be read; reload the page and try again."))
     if isinstance(exc, HTTPException):

@@ -234,8 +234,8 @@ async def _prepared(place: Place, seconds: float) -> AsyncIterator[_Bench]:
 
 async def cycles_per_second(server: Server, *, quick: bool) -> list[Figure]:
     """Measure with commits as fast as the disk is."""
-    async with server.database() as place, _prepared(place, 1.0 if quick else 2.0) as bench:
-        mine, theirs = await side_by_side(bench.ours, bench.limit, rounds=3 if quick else 9)
+    async with server.database() as place, _prepared(place, 1.0) as bench:
+        mine, theirs = await side_by_side(bench.ours, bench.limit, rounds=5 if quick else 15)
     return [compared("cycles_per_second", mine, theirs, unit="cycles/s", target=0.6)]
 
 
@@ -246,6 +246,6 @@ async def cycles_slow_commits(server: Server, *, quick: bool) -> list[Figure]:
             # Only a superuser may set these; both sides connect afterwards and so both have them.
             await conn.execute(f'ALTER DATABASE "{place.name}" SET commit_delay = 4000')
             await conn.execute(f'ALTER DATABASE "{place.name}" SET commit_siblings = 0')
-        async with _prepared(place, 1.0 if quick else 2.0) as bench:
-            mine, theirs = await side_by_side(bench.ours, bench.limit, rounds=3 if quick else 9)
+        async with _prepared(place, 1.0) as bench:
+            mine, theirs = await side_by_side(bench.ours, bench.limit, rounds=5 if quick else 15)
     return [compared("cycles_per_second_slow_commits", mine, theirs, unit="cycles/s", target=0.6)]

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pytest
 from playwright.async_api import Browser, Page, StorageState, async_playwright, expect
@@ -167,7 +168,7 @@ async def page(visitor: Visitor) -> Page:
 @pytest.fixture
 async def mind(running: Daemon, request: pytest.FixtureRequest) -> str:
     """The slug of a new mind for this test alone."""
-    words = request.node.name.removeprefix("test_").replace("_", "-").split("[")[0]
-    slug = words[:40].strip("-")
+    words: str = request.node.name.removeprefix("test_").replace("_", "-").split("[")[0]
+    slug = f"{words[:36].strip('-')}-{uuid4().hex[:4]}"
     await running.noema.minds.create(slug=slug, actor="test")
     return slug

@@ -5,7 +5,7 @@ import json
 from starlette.responses import Response
 
 from noema.events.model import Event
-from noema.web import forms, reply, views
+from noema.web import forms, panels, reply, views
 from noema.web.call import Call
 from noema.web.pages.shell import page, position
 from noema.web.pages.shown import event_rows, link
@@ -21,7 +21,7 @@ async def show(call: Call) -> Response:
     causes = await events.get_many([*event.causes][:_LINKS])
     earlier = await events.before(event.seq, limit=1)
     later = await events.after(event.seq, limit=1)
-    context = views.EventPage(
+    context = panels.EventPage(
         row=row,
         recorded_at=event.recorded_at,
         payload=_pretty(event),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from noema.core.canonical import canonical, escape, escape_tree
 from noema.core.errors import InvalidInput, NotFound
 from noema.events.model import CATALOGUE, Event, decode_position, encode_position
-from noema.web import forms, views
+from noema.web import forms, panels
 from noema.web.call import Call
 from noema.web.pages.shell import page, position
 from noema.web.pages.shown import event_rows
@@ -128,9 +128,9 @@ async def show(call: Call) -> Response:
     def address(**more: str) -> str:
         return f"/events?{urlencode(kept | more)}" if kept or more else "/events"
 
-    context = views.EventsPage(
+    context = panels.EventsPage(
         rows=rows,
-        filter=views.EventFilter(
+        filter=panels.EventFilter(
             mind=query["mind"],
             type=query["type"],
             q=query["q"],

@@ -6,7 +6,7 @@ from noema import __version__
 from noema.cognition.attention import SCORER_VERSION
 from noema.core.errors import InvalidInput, NotFound, RateLimited
 from noema.replay.model import Difference, Replay
-from noema.web import forms, views
+from noema.web import forms, panels
 from noema.web.call import Call
 from noema.web.pages.shell import page, see_other
 from noema.web.pages.shown import clipped
@@ -35,7 +35,7 @@ async def start(call: Call) -> Response:
 async def _page(call: Call, *, error: str | None = None) -> Response:
     runs = await call.services.replays.list_(limit=_SHOWN)
     minds = await call.services.minds.list_()
-    context = views.ReplaysPage(
+    context = panels.ReplaysPage(
         runs=tuple(replay_row(r) for r in runs),
         minds=tuple(m.slug for m in minds),
         mind=call.form.get("mind", call.query.get("mind", "")),
@@ -52,7 +52,7 @@ async def show_one(call: Call) -> Response:
     seconds = None
     if run.finished_at is not None:
         seconds = (run.finished_at - run.created_at).total_seconds()
-    context = views.ReplayPage(
+    context = panels.ReplayPage(
         run=replay_row(run),
         actor=run.actor,
         notes=run.notes,
@@ -71,9 +71,9 @@ async def show_one(call: Call) -> Response:
     )
 
 
-def replay_row(run: Replay) -> views.ReplayRow:
+def replay_row(run: Replay) -> panels.ReplayRow:
     """Return a verification as a row."""
-    return views.ReplayRow(
+    return panels.ReplayRow(
         id=str(run.id),
         mind=run.mind,
         state=run.state,
@@ -95,8 +95,8 @@ def _label(run: Replay) -> str:
     return "redacted" if any("redacted" in n for n in run.notes) else "approximate"
 
 
-def _first(found: Difference) -> views.FirstDifference:
-    return views.FirstDifference(
+def _first(found: Difference) -> panels.FirstDifference:
+    return panels.FirstDifference(
         cycle=found.cycle,
         candidate=found.candidate,
         feature=found.feature,

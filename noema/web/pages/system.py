@@ -5,7 +5,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from noema.db import migrate
-from noema.web import views
+from noema.web import panels, views
 from noema.web.api.system import describe
 from noema.web.call import Call
 from noema.web.pages.shell import page
@@ -25,7 +25,7 @@ async def show(call: Call) -> Response:
     services = call.services
     facts = await describe(services)
     database = facts["database"]
-    context = views.SystemPage(
+    context = panels.SystemPage(
         tiles=tiles_of(facts),
         protection=database["protection"],
         protection_level=_PROTECTION.get(database["protection"], "warn"),
@@ -48,7 +48,7 @@ async def show(call: Call) -> Response:
         ),
         migrations=_migrations(facts),
         leases=tuple(
-            views.LeaseRow(
+            panels.LeaseRow(
                 mind=lease["slug"],
                 owner=str(lease["owner"])[-8:],
                 epoch=lease["epoch"],
@@ -63,47 +63,47 @@ async def show(call: Call) -> Response:
     return page(call, "system.html", context, title="System", active="system")
 
 
-async def tiles(services: Services) -> views.Tiles:
+async def tiles(services: Services) -> panels.Tiles:
     """Return the figures as they are now."""
     return tiles_of(await describe(services))
 
 
-def tiles_of(facts: dict[str, Any]) -> views.Tiles:
+def tiles_of(facts: dict[str, Any]) -> panels.Tiles:
     """Return the figures of a description as tiles."""
     writer, loop, feed = facts["writer"], facts["loop"], facts["feed"]
     late_ms = max((m["timer_late_ms"] for m in facts["minds"]), default=0.0)
     batches = max(1, writer["batches"])
-    return views.Tiles(
+    return panels.Tiles(
         tiles=(
             _tile("Minds", number(facts["database"]["minds"]), f"{len(facts['minds'])} run here"),
             _tile("Events", number(facts["database"]["head"]), "highest position in the log"),
-            views.Tile(
+            panels.Tile(
                 label="Writer queue",
                 value=number(writer["queued_units"]),
                 note=f"{writer['units'] / batches:.1f} units per commit",
                 level="warn" if writer["queued_units"] > _MANY_QUEUED else "quiet",
             ),
-            views.Tile(
+            panels.Tile(
                 label="Writer",
                 value="connected" if writer["connected"] else "not connected",
                 note=f"{number(writer['units'])} units since the start",
                 level="ok" if writer["connected"] else "bad",
             ),
-            views.Tile(
+            panels.Tile(
                 label="Loop lag",
                 value=f"{loop['lag_ms']:.1f}",
                 unit="ms",
                 note=f"worst lately {loop['worst_lag_ms']:.0f} ms",
                 level="warn" if loop["lag_ms"] > _LATE_MS else "quiet",
             ),
-            views.Tile(
+            panels.Tile(
                 label="Timer lateness",
                 value=f"{late_ms:.0f}",
                 unit="ms",
                 note="the latest of any mind's last timer",
                 level="warn" if late_ms > 10 * _LATE_MS else "quiet",
             ),
-            views.Tile(
+            panels.Tile(
                 label="Watchers",
                 value=number(feed["watchers"]),
                 note="the feed lags" if feed["lagging"] else "open event streams",
@@ -114,20 +114,20 @@ def tiles_of(facts: dict[str, Any]) -> views.Tiles:
     )
 
 
-def _tile(label: str, value: str, note: str) -> views.Tile:
-    return views.Tile(label=label, value=value, note=note)
+def _tile(label: str, value: str, note: str) -> panels.Tile:
+    return panels.Tile(label=label, value=value, note=note)
 
 
-def _fact(name: str, value: str) -> views.Fact:
-    return views.Fact(name=name, value=value)
+def _fact(name: str, value: str) -> panels.Fact:
+    return panels.Fact(name=name, value=value)
 
 
-def _findings(facts: dict[str, Any]) -> tuple[views.Finding, ...]:
-    found = [views.Finding(level="warn", text=text) for text in facts["database"]["findings"]]
+def _findings(facts: dict[str, Any]) -> tuple[panels.Finding, ...]:
+    found = [panels.Finding(level="warn", text=text) for text in facts["database"]["findings"]]
     waiting = [m["name"] for m in facts["migrations"] if m["state"] != "applied"]
     if waiting:
         found.append(
-            views.Finding(
+            panels.Finding(
                 level="bad",
                 text=f"Migrations that are not as the files say: {', '.join(waiting)}.",
                 remedy="Stop the daemon and run: noema migrate status",
@@ -135,7 +135,7 @@ def _findings(facts: dict[str, Any]) -> tuple[views.Finding, ...]:
         )
     if not found:
         found.append(
-            views.Finding(
+            panels.Finding(
                 level="ok",
                 text="The role that the daemon acts as cannot change what is in the log.",
             )
@@ -143,10 +143,10 @@ def _findings(facts: dict[str, Any]) -> tuple[views.Finding, ...]:
     return tuple(found)
 
 
-def _migrations(facts: dict[str, Any]) -> tuple[views.MigrationRow, ...]:
+def _migrations(facts: dict[str, Any]) -> tuple[panels.MigrationRow, ...]:
     checksums = {m.version: m.checksum for m in migrate.load()}
     return tuple(
-        views.MigrationRow(
+        panels.MigrationRow(
             number=f"{m['version']:04d}",
             name=m["name"],
             applied_at=m["applied_at"],

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from noema.cognition.model import Mind
 from noema.core.errors import InvalidInput
 from noema.events.model import Event, encode_position
-from noema.web import views
+from noema.web import panels, views
 from noema.web.api import events as api
 from noema.web.call import Call
 from noema.web.live import (
@@ -131,8 +131,8 @@ class _Watch:
         self._owes_list = self._lists_minds
         self._followed = {t.mind.id: t for t in topics if t.kind == "mind" and t.mind is not None}
         self._marked: dict[UUID, float] = {}
-        self._replays: dict[str, views.ReplayRow] = {}
-        self._tiles: views.Tiles | None = None
+        self._replays: dict[str, panels.ReplayRow] = {}
+        self._tiles: panels.Tiles | None = None
         self._ticks = any(t.kind in ("replays", "system") for t in topics)
         self._tick_due = 0.0
         self._settled_at = 0.0
@@ -366,7 +366,7 @@ class _Watch:
         if not any(t.kind == "replays" for t in self._topics):
             return []
 
-        async def read() -> tuple[views.ReplayRow, ...]:
+        async def read() -> tuple[panels.ReplayRow, ...]:
             runs = await self._services.replays.list_(limit=_REPLAYS)
             return tuple(replay_row(r) for r in reversed(runs))
 
@@ -376,7 +376,7 @@ class _Watch:
         render = self._site.renderer.fragment
         pieces = []
         for row in changed:
-            context = views.ReplayRowFragment(row=row)
+            context = panels.ReplayRowFragment(row=row)
             for mode, name in (("replace", "row"), ("patch", "head")):
                 html = render(f"fragments/replay_{name}.html", context)
                 target = f"#replay-{row.id}" if name == "row" else f"#replay-head-{row.id}"
@@ -387,7 +387,7 @@ class _Watch:
         if not any(t.kind == "system" for t in self._topics):
             return []
 
-        async def read() -> views.Tiles:
+        async def read() -> panels.Tiles:
             return await tiles(self._services)
 
         found = await self._site.readings.get("system", read, since=_now() - TICK_S / 2)

@@ -13,7 +13,7 @@ from noema.cognition.attention import MAX_WEIGHT
 from noema.cognition.minds import merge_settings
 from noema.cognition.model import FEATURES, NEGATIVE, Mind, MindSettings
 from noema.core.errors import Conflict, InvalidInput
-from noema.web import forms, views
+from noema.web import forms, panels
 from noema.web.call import Call
 from noema.web.pages.shell import fragment, mind_path, page, position, see_other, wants_fragment
 from noema.web.pages.shown import clipped, head_of, plain_decimal, plain_micro
@@ -99,11 +99,29 @@ async def save(call: Call) -> Response:
         )
     except _Wrong as exc:
         return await _page(call, mind, exc.errors, error=str(exc))
-    except (InvalidInput, Conflict) as exc:
-        fresh = await call.services.minds.get(mind.slug)
-        status = 400 if isinstance(exc, InvalidInput) else 409
-        return await _page(call, fresh, {}, error=str(exc), status=status)
+    except InvalidInput as exc:
+        return await _page(call, mind, {}, error=str(exc))
+    except Conflict as exc:
+        return await _again(call, error=str(exc))
     return see_other(mind_path(mind.slug, "/tuning"))
+
+
+async def _again(call: Call, *, error: str) -> Response:
+    """Return the page after somebody else saved: their version, with what was changed here in it.
+
+    What stood in the form and was not changed here becomes what they saved, so that saving again
+    does not set it back.
+    """
+    mind = await call.services.minds.get(call.path("slug"))
+    current = await call.services.minds.settings(mind)
+    base = await call.services.minds.settings_of(mind, int(call.form["base_version"]))
+    changes = _changes(base, _proposed(call.form, base))
+    mine = {*changes, *(f"weight.{name}" for name in changes.get("weights", {}))}
+    typed = {name: text for name, text in call.form.items() if name in mine or name == "last"}
+    result = await _run(
+        call, mind, current, merge_settings(current, changes), _last_typed(call.form)
+    )
+    return await _page(call, mind, {}, result=result, error=error, status=409, typed=typed)
 
 
 # -- from the form ---------------------------------------------------------------------------
@@ -168,13 +186,13 @@ def _changes(current: MindSettings, proposed: MindSettings) -> dict[str, Any]:
 
 async def _run(
     call: Call, mind: Mind, current: MindSettings, proposed: MindSettings, last: int
-) -> views.DryRun:
+) -> panels.DryRun:
     cycles = await last_cycles(call.services, mind, last)
     modes = await load_modes(call.services)
     # A thousand cycles take a while to decide again; the other minds go on meanwhile.
     found = await asyncio.to_thread(dryrun.dry_run, cycles, proposed, modes)
     differences = [row for d in found.differences for row in _rows(d)]
-    return views.DryRun(
+    return panels.DryRun(
         slug=mind.slug,
         cycles=found.cycles,
         admissions=found.admissions,
@@ -183,14 +201,15 @@ async def _run(
         next_version=mind.settings_version + 1,
         same_as_saved=proposed == current,
         skipped=found.skipped,
+        note=call.form.get("note", ""),
     )
 
 
-def _rows(difference: dryrun.Difference) -> list[views.Difference]:
+def _rows(difference: dryrun.Difference) -> list[panels.Difference]:
     gone = [c for c in difference.was if c.id in difference.gone]
     new = [c for c in difference.would if c.id in difference.new]
     return [
-        views.Difference(
+        panels.Difference(
             cycle=difference.number,
             was=None if was is None else clipped(was.text),
             would_be=None if would is None else clipped(would.text),
@@ -209,21 +228,22 @@ async def _page(
     mind: Mind,
     errors: Mapping[str, str],
     *,
-    result: views.DryRun | None = None,
+    result: panels.DryRun | None = None,
     error: str | None = None,
     status: int = 400,
+    typed: Mapping[str, str] | None = None,
 ) -> Response:
     """Return the page with what was typed, or with what is in force where nothing was."""
     at = await position(call)
     history = await call.services.minds.settings_history(mind)
     current = history[0].settings
-    typed = call.form
-    context = views.TuningPage(
+    typed = call.form if typed is None else typed
+    context = panels.TuningPage(
         mind=head_of(mind),
         version=mind.settings_version,
         weights=tuple(_weight(name, current, typed, errors) for name in FEATURES),
         limits=tuple(
-            views.LimitField(
+            panels.LimitField(
                 name=name,
                 label=label,
                 about=about,
@@ -238,7 +258,6 @@ async def _page(
         threshold_saved=current.threshold,
         threshold_error=errors.get("threshold"),
         last=_last_typed(typed),
-        note=typed.get("note", ""),
         dry_run=result,
         history=_history(history),
         error=error,
@@ -264,9 +283,9 @@ def _last_typed(typed: Mapping[str, str]) -> int:
 
 def _weight(
     name: str, current: MindSettings, typed: Mapping[str, str], errors: Mapping[str, str]
-) -> views.WeightField:
+) -> panels.WeightField:
     saved = current.weights.get(name, 0)
-    return views.WeightField(
+    return panels.WeightField(
         feature=name,
         label=name.capitalize(),
         about=_ABOUT[name],
@@ -277,12 +296,12 @@ def _weight(
     )
 
 
-def _history(versions: Sequence[minds.SettingsVersion]) -> tuple[views.SettingsVersion, ...]:
+def _history(versions: Sequence[minds.SettingsVersion]) -> tuple[panels.SettingsVersion, ...]:
     shown = []
     for i, version in enumerate(versions):
         before = versions[i + 1].settings if i + 1 < len(versions) else None
         shown.append(
-            views.SettingsVersion(
+            panels.SettingsVersion(
                 number=version.version,
                 at=version.recorded_at,
                 actor=version.actor,
@@ -294,16 +313,16 @@ def _history(versions: Sequence[minds.SettingsVersion]) -> tuple[views.SettingsV
     return tuple(shown)
 
 
-def _diff(before: MindSettings, after: MindSettings) -> tuple[views.Change, ...]:
+def _diff(before: MindSettings, after: MindSettings) -> tuple[panels.Change, ...]:
     changes = []
     for name in FEATURES:
         old, new = before.weights.get(name), after.weights.get(name)
         if old != new:
             shown = [NOTHING if w is None else plain_micro(w) for w in (old, new)]
-            changes.append(views.Change(name=name, before=shown[0], after=shown[1]))
+            changes.append(panels.Change(name=name, before=shown[0], after=shown[1]))
     if before.threshold != after.threshold:
         changes.append(
-            views.Change(
+            panels.Change(
                 name="threshold",
                 before=plain_decimal(before.threshold, 12),
                 after=plain_decimal(after.threshold, 12),
@@ -312,5 +331,5 @@ def _diff(before: MindSettings, after: MindSettings) -> tuple[views.Change, ...]
     for name, label, _, _ in _LIMITS:
         was, now = getattr(before, name), getattr(after, name)
         if was != now:
-            changes.append(views.Change(name=label, before=number(was), after=number(now)))
+            changes.append(panels.Change(name=label, before=number(was), after=number(now)))
     return tuple(changes)
