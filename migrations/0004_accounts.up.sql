@@ -215,7 +215,7 @@ BEGIN
     IF NOT FOUND THEN
         found_in := 'audit_log';
         SELECT seq, commitment, content INTO at_seq, committed, present
-        FROM public.audit_log WHERE id = target FOR UPDATE;
+        FROM public.audit_log WHERE id = noema_redact.target FOR UPDATE;
     END IF;
     IF at_seq IS NULL OR present = '{"redacted": true}'::jsonb THEN
         RETURN false;

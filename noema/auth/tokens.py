@@ -215,12 +215,13 @@ class Tokens:
         target = "token:unknown" if row is None else f"token:{row['token_id']}"
         now = self._clock.now()
         key = f"{target} {origin.address} {why}"
-        last = self._told.pop(key, None)
-        self._told[key] = now if last is None or now - last > _TELL_EVERY else last
+        last = self._told.get(key)
+        if last is not None and now - last <= _TELL_EVERY:
+            return
+        self._told[key] = now
+        self._told.move_to_end(key)
         while len(self._told) > _MOST_TOLD:
             self._told.popitem(last=False)
-        if self._told[key] is not now:
-            return
         await self._audit.record_alone(
             Act(
                 actor="anonymous",

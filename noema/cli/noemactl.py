@@ -26,6 +26,7 @@ from noema.cli.commands import (
     system,
     talk,
     tokens,
+    users,
 )
 from noema.cli.commands.common import example
 from noema.core.clock import SystemClock
@@ -41,6 +42,7 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     *goals.COMMANDS,
     *replays.COMMANDS,
     *tokens.COMMANDS,
+    *users.COMMANDS,
     *system.COMMANDS,
 )
 # click before 8.2 prints the help itself where a group is called alone.

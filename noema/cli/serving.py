@@ -17,7 +17,7 @@ from noema import __version__
 from noema.app import Noema, build, open_database
 from noema.config import Settings
 from noema.core.clock import SystemClock, UuidV7Ids
-from noema.core.errors import ConfigError, InvalidInput
+from noema.core.errors import ConfigError, InvalidInput, NotFound
 from noema.web.app import create
 
 log = structlog.get_logger()
@@ -130,7 +130,7 @@ async def _first_start(noema: Noema, say: Say) -> None:
                 say(f"The first administrator is {name}, by NOEMA_BOOTSTRAP_ADMIN.")
         except InvalidInput as exc:
             raise ConfigError(f"NOEMA_BOOTSTRAP_ADMIN cannot be used. {exc}") from None
-    if await noema.access.has_token():
+    if await noema.access.has_token() or await noema.access.users.has_any():
         return
     token = await noema.access.create_token(BOOTSTRAP)
     if sys.stdout.isatty():
@@ -138,6 +138,18 @@ async def _first_start(noema: Noema, say: Say) -> None:
     else:
         # What is not a terminal is often kept somewhere; a secret must not be.
         say("A first token was made. For one to use: noemactl token create --local")
+
+
+async def _say_the_way_in(noema: Noema, say: Say) -> None:
+    try:
+        link = await noema.access.new_link(base_url=noema.settings.base_url)
+    except NotFound:
+        say(
+            "Nobody is an administrator; make one: "
+            "noemactl user create NAME --role administrator --local"
+        )
+        return
+    say(f"Open this link to come in; it works once, for half an hour:\n  {link}")
 
 
 async def _run_http(
@@ -165,8 +177,7 @@ async def _run_http(
             say(f"Database: PostgreSQL {protection.server_version}, protection: {protection.kind}")
             for finding in protection.findings:
                 say(f"Warning: {finding}")
-            link = await noema.access.new_link(base_url=noema.settings.base_url)
-            say(f"Open this link to come in; it works once, for half an hour:\n  {link}")
+            await _say_the_way_in(noema, say)
             if after is not None:
                 extra = group.create_task(after(noema), name="after")
             stopped = group.create_task(stop.wait(), name="stop")

@@ -160,7 +160,7 @@ class TestBackOff:
     async def test_guarantee_15_the_delay_grows_and_ends_at_fifteen_minutes(
         self, here: House
     ) -> None:
-        waits = []
+        waits: list[int] = []
         for _ in range(17):
             assert isinstance(await refusal(here, "ada", "wrong", STRANGER), Unauthorised)
             refused = await refusal(here, "ada", "wrong", Origin(address=f"10.0.0.{len(waits)}"))

@@ -228,3 +228,41 @@ async def test_the_real_migrations_go_down_to_nothing_and_up_again(empty_dsn: st
 
     assert nothing == {"schema_migrations"}
     assert await tables(empty_dsn) == before
+
+
+async def test_accounts_keep_the_tokens_and_minds_that_were_there_before_them(
+    empty_dsn: str,
+) -> None:
+    await migrate.up(empty_dsn, target=3)
+    await execute(
+        empty_dsn,
+        """
+        INSERT INTO minds (id, slug, name, namespace)
+            VALUES (gen_random_uuid(), 'ada', 'Ada', 'acme/minds/ada');
+        INSERT INTO api_tokens (id, name, hash, hint, namespace, memory_role, console_role, created_at)
+            VALUES (gen_random_uuid(), 'old', decode(repeat('ab', 32), 'hex'), 'noema_abcd', 'home',
+                    'owner', 'administrator', now());
+        """,
+    )
+
+    await migrate.up(empty_dsn)
+    conn = await asyncpg.connect(empty_dsn)
+    try:
+        paths = [r[0] for r in await conn.fetch("SELECT path FROM namespaces ORDER BY path")]
+        await conn.execute(
+            """
+            INSERT INTO users (id, name, console_role, created_by, created_at)
+                VALUES (gen_random_uuid(), 'ada', 'operator', 'test', now());
+            INSERT INTO api_tokens (id, name, hash, hint, namespace, memory_role, console_role,
+                                    created_at, user_id)
+                SELECT gen_random_uuid(), 'new', decode(repeat('cd', 32), 'hex'), 'noema_cdcd', 'home',
+                       'owner', 'operator', now(), id FROM users;
+            """
+        )
+        await migrate.down(empty_dsn, steps=1)
+        left = [r[0] for r in await conn.fetch("SELECT name FROM api_tokens")]
+    finally:
+        await conn.close()
+
+    assert paths == ["acme/minds/ada", "home"]
+    assert left == ["old"]

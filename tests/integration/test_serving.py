@@ -238,3 +238,59 @@ async def _first_winner(browser: httpx.AsyncClient) -> dict[str, str] | None:
         return None
     winners = (c["winner"] for c in answer.json()["items"])
     return next((w for w in winners if w), None)
+
+
+async def test_the_first_administrator_may_be_named_by_a_setting_that_nothing_shows(
+    reachable_dir: Path,
+) -> None:
+    settings = {"NOEMA_DATA_DIR": str(reachable_dir / "data")}
+    canary = "canary-of-the-first-start"
+    async with serving(**settings, NOEMA_BOOTSTRAP_ADMIN=f"root:{canary}") as (url, link, _):
+        async with httpx.AsyncClient(base_url=url) as browser:
+            await browser.get(link)
+            who = (await browser.get("/v1/whoami")).json()
+        code, _, err = await run([*_NOEMACTL, "user", "unlock", "root", "--local"], **settings)
+
+    kept = b"".join(p.read_bytes() for p in reachable_dir.rglob("*.log"))
+    assert who["actor"] == "user:root"
+    assert (code, err) == (0, "")
+    assert canary.encode() not in kept
+
+
+async def test_a_weak_first_password_stops_the_start_without_being_shown(
+    reachable_dir: Path,
+) -> None:
+    code, out, err = await run(
+        [*_NOEMA, "serve"], NOEMA_PORT="0", NOEMA_DATA_DIR=str(reachable_dir / "data"),
+        NOEMA_BOOTSTRAP_ADMIN="root:hunter2",
+    )  # fmt: skip
+
+    assert code == 1
+    assert "NOEMA_BOOTSTRAP_ADMIN" in err
+    assert "hunter2" not in out + err
+
+
+async def test_a_person_is_created_without_a_daemon_and_never_with_a_password_as_argument(
+    empty_dsn: str,
+) -> None:
+    create = [*_NOEMACTL, "user", "create", "ada", "--role", "administrator", "--local"]
+    process = await asyncio.create_subprocess_exec(
+        *create, "--password-stdin", env=environment(DATABASE_URL=empty_dsn), cwd="/",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, _ = await asyncio.wait_for(process.communicate(b"correct horse battery\n"), 120)
+    again, _, err = await run([*_NOEMACTL, "user", "create", "x"], DATABASE_URL=empty_dsn)
+
+    conn = await asyncpg.connect(empty_dsn)
+    found = await conn.fetchrow(
+        "SELECT u.name, u.console_role, m.namespace, m.role FROM users u"
+        " JOIN memberships m ON m.user_id = u.id"
+    )
+    await conn.close()
+
+    assert process.returncode == 0
+    assert b"ada may log in" in out
+    assert found is not None
+    assert tuple(found) == ("ada", "administrator", "home", "owner")
+    assert again == 2
+    assert "--local" in err

@@ -19,6 +19,24 @@ def loaded(**environ: str) -> Settings:
     return load(HOME | environ)
 
 
+def test_the_first_administrator_is_a_name_and_a_password_that_may_hold_colons() -> None:
+    settings = load(HOME | {"NOEMA_BOOTSTRAP_ADMIN": "root:a:canary"})
+
+    assert settings.bootstrap_admin == ("root", "a:canary")
+    assert "canary" not in repr(settings)
+
+
+@pytest.mark.parametrize("name", ["NOEMA_BOOTSTRAP_ADMIN", "NOEMA_SECRET_KEY"])
+@pytest.mark.parametrize("value", ["canary", "canary:", ":canary"])
+def test_guarantee_18_a_secret_setting_that_cannot_be_read_is_named_and_not_shown(
+    name: str, value: str
+) -> None:
+    with pytest.raises(ConfigError, match=name) as refused:
+        load(HOME | {name: value})
+
+    assert "canary" not in str(refused.value)
+
+
 def test_without_settings_a_daemon_listens_on_loopback_with_its_own_database() -> None:
     settings = loaded()
 
