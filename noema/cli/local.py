@@ -10,7 +10,6 @@ from typing import Any
 from noema import config
 from noema.app import Dsns, make_access, open_database
 from noema.auth.access import Access
-from noema.auth.setup import HOME
 from noema.config import Settings
 from noema.core.clock import SystemClock, UuidV7Ids
 from noema.core.identity import LOCAL, ConsoleRole, MemoryRole
@@ -56,15 +55,17 @@ async def _access(settings: Settings) -> AsyncIterator[Access]:
                 access.close()
 
 
-async def create_user(name: str, role: str, password: str, memory_role: str) -> None:
-    """Create a person straight in the database, with a membership in `home`."""
+async def create_user(
+    name: str, role: str, password: str, namespace: str, memory_role: str
+) -> None:
+    """Create a person straight in the database, with a first membership."""
     async with _access(config.load()) as access:
         await access.users.create(
             LOCAL,
             name=name,
             role=ConsoleRole(role),
             password=password,
-            namespace=HOME,
+            namespace=namespace,
             memory_role=MemoryRole(memory_role),
         )
 

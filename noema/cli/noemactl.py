@@ -16,6 +16,7 @@ from noema import config
 from noema.cli import output
 from noema.cli.client import Ctl
 from noema.cli.commands import (
+    audit,
     cycles,
     events,
     feed,
@@ -23,8 +24,10 @@ from noema.cli.commands import (
     minds,
     replays,
     session,
+    sessions,
     system,
     talk,
+    tenants,
     tokens,
     users,
 )
@@ -43,6 +46,9 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     *replays.COMMANDS,
     *tokens.COMMANDS,
     *users.COMMANDS,
+    *sessions.COMMANDS,
+    *tenants.COMMANDS,
+    *audit.COMMANDS,
     *system.COMMANDS,
 )
 # click before 8.2 prints the help itself where a group is called alone.

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from noema.cli.client import Ctl, api, pass_ctl
-from noema.cli.commands.common import example, json_option, mind_argument
+from noema.cli.commands.common import duration_s, example, json_option, mind_argument
 from noema.cli.output import Column, put_one, put_rows, visible
 
 _COLUMNS = (
@@ -20,17 +20,6 @@ _COLUMNS = (
     Column(heading="NAMESPACE", key="namespace"),
     Column(heading="NAME", key="name"),
 )
-_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def duration_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Return the whole seconds of a length of time, written 90, 90s, 15m, 2h or 1d."""
-    if value is None:
-        return None
-    match = re.fullmatch(r"([0-9]{1,9})([smhd]?)", value)
-    if match is None:
-        raise click.BadParameter(f"{value!r} is not a length of time; write 90s, 15m, 2h or 1d.")
-    return int(match.group(1)) * _UNITS_S[match.group(2)]
 
 
 @click.group(epilog=example("noemactl mind list"))

@@ -2,47 +2,131 @@
 
 import asyncio
 import importlib
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from noema.cli.client import Ctl, api, pass_ctl
-from noema.cli.commands.common import example, json_option
-from noema.cli.output import Column, put_rows
+from noema.cli.client import Ctl, Daemon, api, pass_ctl
+from noema.cli.commands.common import duration_s, example, json_option
+from noema.cli.output import Column, CommandError, put_rows, visible
+from noema.core.identity import ConsoleRole, MemoryRole
 
-_COLUMNS = (
+_COLUMNS: Final = (
     Column(heading="ID", key="id"),
     Column(heading="NAME", key="name"),
-    Column(heading="ACTOR", key="actor"),
+    Column(heading="OF", key="user"),
     Column(heading="NAMESPACE", key="namespace"),
-    Column(heading="ROLE", key="role"),
+    Column(heading="ROLE", key="memory_role"),
+    Column(heading="CONSOLE", key="console_role"),
     Column(heading="CREATED", key="created_at"),
+    Column(heading="EXPIRES", key="expires_at"),
     Column(heading="LAST USED", key="last_used_at"),
+    Column(heading="REVOKED", key="revoked_at"),
 )
+_MEMORY_ROLES: Final = [r.value for r in MemoryRole if r is not MemoryRole.NONE]
 
 
 @click.group(epilog=example("noemactl token create --local | noemactl login -"))
 def token() -> None:
-    """Make and list the tokens that let a script in."""
+    """Make, list and revoke the tokens that let a script in."""
 
 
-@token.command(epilog=example("export NOEMA_TOKEN=$(noemactl token create --local)"))
+@token.command(
+    epilog=example(
+        "export NOEMA_TOKEN=$(noemactl token create --local)",
+        "noemactl token create backup --role member --console-role observer --expires 30d",
+    )
+)
+@click.argument("what_for", required=False, metavar="[NAME]")
 @click.option("--local", is_flag=True, help="Straight in the database of this machine.")
-@click.option("--name", default="noemactl", show_default=True, help="What it is for.")
-def create(local: bool, name: str) -> None:
-    """Make a token and print it, once and nothing else."""
-    if not local:
-        raise click.UsageError("Tokens are made on the daemon's own machine; add --local.")
-    click.echo(asyncio.run(_local().create_token(name)))
+@click.option("--name", help="What it is for; the same as NAME.")
+@click.option("--namespace", help="The one it is for; yours unless told.")
+@click.option("--role", type=click.Choice(_MEMORY_ROLES), help="There; yours unless told.")
+@click.option(
+    "--console-role",
+    type=click.Choice([r.value for r in ConsoleRole]),
+    help="Which commands it may use; none unless told.",
+)
+@click.option(
+    "--expires",
+    "lasts_s",
+    callback=duration_s,
+    metavar="TIME",
+    help="How long it counts, as 12h or 30d; 90 days unless told.",
+)
+@pass_ctl
+def create(
+    ctl: Ctl,
+    what_for: str | None,
+    local: bool,
+    name: str | None,
+    namespace: str | None,
+    role: str | None,
+    console_role: str | None,
+    lasts_s: int | None,
+) -> None:
+    """Make a token and print it, once and nothing else.
+
+    It is never more than you are, now and at every use. With --local it is an administrator's, for
+    the namespace home, until it is revoked.
+    """
+    limits = {
+        "namespace": namespace,
+        "memory_role": role,
+        "console_role": console_role,
+        "lasts_s": lasts_s,
+    }
+    name = what_for or name
+    if local:
+        if any(value is not None for value in limits.values()):
+            raise click.UsageError(
+                "A token made with --local is an administrator's in home; leave --local off for "
+                "one with other roles."
+            )
+        click.echo(asyncio.run(_local().create_token(name or "noemactl")))
+        return
+    if name is None:
+        raise click.UsageError(
+            "Say what the token is for: NAME. For a first one on the daemon's own machine add "
+            "--local."
+        )
+    click.echo(_create_over_http(ctl.daemon(), name, limits))
+
+
+def _create_over_http(daemon: Daemon, name: str, limits: dict[str, Any]) -> str:
+    if limits["namespace"] is None or limits["memory_role"] is None:
+        who = daemon.get(api("whoami"))
+        limits["namespace"] = limits["namespace"] or who.get("namespace")
+        limits["memory_role"] = limits["memory_role"] or who.get("role")
+    body = {key: value for key, value in limits.items() if value is not None}
+    made = daemon.post(api("tokens"), {"name": name, **body})
+    secret = made.get("token") if isinstance(made, dict) else None
+    if not isinstance(secret, str):
+        raise CommandError("The daemon answered without a token; is it of this age?")
+    return visible(secret)
 
 
 @token.command("list", epilog=example("noemactl token list --json"))
+@click.option("--all", "everybody", is_flag=True, help="Everybody's, for an administrator.")
 @json_option
 @pass_ctl
-def list_tokens(ctl: Ctl, as_json: bool) -> None:
-    """List the tokens that you may see; never the secrets."""
-    tokens = ctl.daemon().items(api("tokens"))
+def list_tokens(ctl: Ctl, everybody: bool, as_json: bool) -> None:
+    """List your tokens; never the secrets."""
+    query = {"all": "true"} if everybody else None
+    tokens = ctl.daemon().items(api("tokens"), query)
     put_rows(tokens, _COLUMNS, as_json=as_json, empty="No tokens yet.")
+
+
+@token.command(epilog=example("noemactl token revoke 0197f3c2-7d1e-7a00-8000-000000000001"))
+@click.argument("token_id", metavar="ID")
+@pass_ctl
+def revoke(ctl: Ctl, token_id: str) -> None:
+    """Revoke a token at once, with those that were made with it; `token list` shows the ids."""
+    if token_id.startswith("noema_"):
+        # Not quoted back, nor sent: an address is where it must not be.
+        raise click.UsageError("That is a token; name it by its id, which `token list` shows.")
+    ctl.daemon().delete(api("tokens", token_id))
+    click.echo(f"Revoked token {visible(token_id)}")
 
 
 def _local() -> Any:
