@@ -10,7 +10,14 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
-from noema.auth.model import Authenticated, Method, Origin, Session, SessionRow
+from noema.auth.model import (
+    Authenticated,
+    Credential,
+    Method,
+    Origin,
+    Session,
+    SessionRow,
+)
 from noema.auth.revocations import Revocations
 from noema.auth.roles import console_allows
 from noema.auth.standing import memberships_of, of_person, of_token
@@ -128,23 +135,23 @@ class Sessions:
         if at is None or self._clock.now() - at > FRESH:
             raise Denied("Give your password again first; then repeat this.")
 
-    async def visible(self, session: Session, *, everybody: bool = False) -> list[SessionRow]:
+    async def visible(self, by: Credential, *, everybody: bool = False) -> list[SessionRow]:
         """Return the person's live sessions, latest use first; an administrator may see all.
 
         Raises Denied where somebody else asks for everybody's.
         """
-        if everybody and not console_allows(session.identity.console, ConsoleRole.ADMINISTRATOR):
+        if everybody and not console_allows(by.identity.console, ConsoleRole.ADMINISTRATOR):
             raise Denied("Only an administrator sees everybody's sessions.")
-        if not everybody and session.user_id is None:
+        if not everybody and by.user_id is None:
             return []
         now = self._clock.now()
         async with self._db.reading() as tx:
             rows = await doors.sessions(
-                tx.conn, None if everybody else session.user_id, now=now, seen_after=now - IDLE
+                tx.conn, None if everybody else by.user_id, now=now, seen_after=now - IDLE
             )
         return [SessionRow(**row) for row in rows]
 
-    async def revoke(self, by: Session, session_id: UUID) -> None:
+    async def revoke(self, by: Credential, session_id: UUID) -> None:
         """End one of one's own sessions, or as an administrator anybody's; raise NotFound."""
         is_admin = console_allows(by.identity.console, ConsoleRole.ADMINISTRATOR)
         async with self._audit.doing(

@@ -4,7 +4,18 @@ from typing import Final
 
 from noema.core.identity import ConsoleRole
 from noema.web import forms, pages
-from noema.web.api import cycles, events, minds, replays, system
+from noema.web.api import (
+    audit,
+    cycles,
+    events,
+    minds,
+    replays,
+    sessions,
+    system,
+    tenants,
+    tokens,
+    users,
+)
 from noema.web.call import Endpoint
 
 _OPERATOR: Final = ConsoleRole.OPERATOR
@@ -34,8 +45,86 @@ API: Final[tuple[Endpoint, ...]] = (
         summary="Database, protection, migrations, leases, queues and versions.",
     ),
     Endpoint(
-        method="GET", path="/v1/tokens", handler=system.tokens, need="read", role=_ADMIN,
-        summary="The tokens there are; never the tokens themselves.",
+        method="GET", path="/v1/users", handler=users.list_users, need="read", role=_ADMIN,
+        summary="Everybody with an account, by name.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/users", handler=users.create, need="write", role=_ADMIN,
+        takes=users.UserBody, status=201, summary="Create a person, with a first membership.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/users/{name}", handler=users.get, need="read", role=_ADMIN,
+        summary="One person with their memberships.",
+    ),
+    Endpoint(
+        method="PATCH", path="/v1/users/{name}", handler=users.patch, need="write", role=_ADMIN,
+        takes=users.UserPatch, summary="Change a person's console role, keep them out or let in.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/users/{name}/unlock", handler=users.unlock, need="write",
+        role=_ADMIN, summary="Forgive a person's failed logins.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/users/{name}/reset-totp", handler=users.reset_totp, need="write",
+        role=_ADMIN, summary="Turn off the second factor of somebody who lost theirs.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/users/{name}/password-link", handler=users.password_link,
+        need="write", role=_ADMIN, status=201,
+        summary="A link by which a person chooses a password, once.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/users/{name}/memberships", handler=users.memberships, need="read",
+        role=_ADMIN, summary="Which role a person has, had and will have in which namespace.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/users/{name}/memberships", handler=users.grant, need="write",
+        role=_ADMIN, takes=users.MembershipBody, status=201,
+        summary="Give a person a role in a namespace.",
+    ),
+    Endpoint(
+        method="DELETE", path="/v1/users/{name}/memberships", handler=users.revoke, need="write",
+        role=_ADMIN, query=("namespace",), summary="End a person's role in a namespace now.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/sessions", handler=sessions.list_, need="read", query=("mine",),
+        summary="One's own browser sessions; an administrator sees everybody's.",
+    ),
+    Endpoint(
+        method="DELETE", path="/v1/sessions/{id}", handler=sessions.revoke, need="write",
+        summary="End a session of one's own; an administrator anybody's.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/tokens", handler=tokens.list_, need="read", query=("mine",),
+        summary="One's own tokens, never what they are; an administrator sees everybody's.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/tokens", handler=tokens.create, need="write",
+        takes=tokens.TokenBody, status=201, summary="Make a token; it is shown this once.",
+    ),
+    Endpoint(
+        method="DELETE", path="/v1/tokens/{id}", handler=tokens.revoke, need="write",
+        summary="Revoke a token of one's own; an administrator anybody's.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/audit", handler=audit.list_, need="read", query=audit.QUERY,
+        summary="The audit log, newest first, for administrators and auditors.",
+    ),
+    Endpoint(
+        method="GET", path="/v1/tenants", handler=tenants.list_, need="read", role=_ADMIN,
+        summary="Tenants with their namespaces.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/tenants", handler=tenants.create, need="write", role=_ADMIN,
+        takes=tenants.TenantBody, status=201, summary="Create a tenant.",
+    ),
+    Endpoint(
+        method="PATCH", path="/v1/tenants/{name}", handler=tenants.patch, need="write",
+        role=_ADMIN, takes=tenants.TenantPatch, summary="Suspend or resume a tenant.",
+    ),
+    Endpoint(
+        method="POST", path="/v1/namespaces", handler=tenants.create_namespace, need="write",
+        role=_ADMIN, takes=tenants.NamespaceBody, status=201, summary="Create a namespace.",
     ),
     Endpoint(
         method="POST", path="/v1/login-links", handler=system.new_link, need="write", role=_ADMIN,

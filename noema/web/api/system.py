@@ -13,7 +13,7 @@ from noema.cognition.attention import SCORER_VERSION
 from noema.cognition.state import STATE_VERSION
 from noema.core.errors import NoemaError
 from noema.web.call import Call
-from noema.web.reply import Json, page
+from noema.web.reply import Json
 from noema.web.services import Services
 
 _READY_WITHIN_S: Final = 5.0
@@ -143,10 +143,6 @@ async def describe(services: Services) -> dict[str, Any]:
 
 async def system(call: Call) -> Json:
     return Json(await describe(call.services))
-
-
-async def tokens(call: Call) -> Json:
-    return Json(page(await call.services.access.tokens.rows(None), None))
 
 
 async def new_link(call: Call) -> Json:
