@@ -12,11 +12,11 @@ from noema.core.act import Outcome
 
 _COLUMNS: Final = (
     Column(heading="WHEN", key="occurred_at"),
-    Column(heading="ACTOR", key="actor"),
-    Column(heading="BY", key="agent_id"),
-    Column(heading="OP", key="op"),
+    Column(heading="WHO", key="who"),
+    Column(heading="THROUGH", key="through"),
+    Column(heading="VERB", key="verb"),
     Column(heading="TARGET", key="target"),
-    Column(heading="RESULT", key="result"),
+    Column(heading="OUTCOME", key="outcome"),
     Column(heading="DETAIL", key="told"),
 )
 
@@ -24,7 +24,7 @@ _COLUMNS: Final = (
 @click.command(
     epilog=example(
         "noemactl audit --op login --result denied --from 2027-01-01",
-        "noemactl audit --actor user:ada --json | jq -r '.[].op'",
+        "noemactl audit --actor user:ada --json | jq -r '.[].verb'",
     )
 )
 @click.option("--actor", help="Only what this one did, as user:ada.")
@@ -49,10 +49,10 @@ def audit(
 ) -> None:
     """List what was tried and how it ended, the newest first; denied and failed attempts too."""
     query = {
-        "actor": actor,
-        "op": op,
+        "who": actor,
+        "verb": op,
         "target": target,
-        "result": result,
+        "outcome": result,
         "from": None if since is None else since.isoformat(),
         "to": None if until is None else until.isoformat(),
     }

@@ -25,14 +25,13 @@ def session() -> None:
     """Look at the browsers that are logged in, and log them out."""
 
 
-@session.command("list", epilog=example("noemactl session list --all --json | jq -r '.[].user'"))
-@click.option("--all", "everybody", is_flag=True, help="Everybody's, for an administrator.")
+@session.command("list", epilog=example("noemactl session list --json | jq -r '.[].user'"))
+@click.option("--mine", is_flag=True, help="Only yours; an administrator sees everybody's.")
 @json_option
 @pass_ctl
-def list_sessions(ctl: Ctl, everybody: bool, as_json: bool) -> None:
-    """List your sessions, and what one may recognise each by."""
-    query = {"all": "true"} if everybody else None
-    sessions = ctl.daemon().items(api("sessions"), query)
+def list_sessions(ctl: Ctl, mine: bool, as_json: bool) -> None:
+    """List your sessions, or as an administrator everybody's, with what tells them apart."""
+    sessions = ctl.daemon().items(api("sessions"), {"mine": "1"} if mine else None)
     put_rows(sessions, _COLUMNS, as_json=as_json, empty="No browser is logged in.")
 
 

@@ -46,7 +46,7 @@ def create(ctl: Ctl, name: str) -> None:
 @pass_ctl
 def suspend(ctl: Ctl, name: str) -> None:
     """Let nobody act in the tenant any more; open pages and streams end."""
-    ctl.daemon().post(api("tenants", name, "suspend"), {})
+    ctl.daemon().patch(api("tenants", name), {"status": "suspended"})
     click.echo(f"Suspended tenant {visible(name)}")
 
 
@@ -55,7 +55,7 @@ def suspend(ctl: Ctl, name: str) -> None:
 @pass_ctl
 def resume(ctl: Ctl, name: str) -> None:
     """Let the tenant's people act again."""
-    ctl.daemon().post(api("tenants", name, "resume"), {})
+    ctl.daemon().patch(api("tenants", name), {"status": "active"})
     click.echo(f"Resumed tenant {visible(name)}")
 
 

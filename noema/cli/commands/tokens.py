@@ -23,7 +23,18 @@ _COLUMNS: Final = (
     Column(heading="LAST USED", key="last_used_at"),
     Column(heading="REVOKED", key="revoked_at"),
 )
+_DAY_S: Final = 86_400
 _MEMORY_ROLES: Final = [r.value for r in MemoryRole if r is not MemoryRole.NONE]
+
+
+def _whole_days(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    seconds = duration_s(ctx, param, value)
+    if seconds is None or value is None:
+        return None
+    days = int(value) if value.isdigit() else seconds // _DAY_S
+    if days < 1 or (not value.isdigit() and seconds % _DAY_S):
+        raise click.BadParameter(f"{value!r} is no whole number of days; write 30d.")
+    return days
 
 
 @click.group(epilog=example("noemactl token create --local | noemactl login -"))
@@ -49,10 +60,10 @@ def token() -> None:
 )
 @click.option(
     "--expires",
-    "lasts_s",
-    callback=duration_s,
-    metavar="TIME",
-    help="How long it counts, as 12h or 30d; 90 days unless told.",
+    "days",
+    callback=_whole_days,
+    metavar="DAYS",
+    help="How long it counts, as 30d; 90 days unless told.",
 )
 @pass_ctl
 def create(
@@ -63,7 +74,7 @@ def create(
     namespace: str | None,
     role: str | None,
     console_role: str | None,
-    lasts_s: int | None,
+    days: int | None,
 ) -> None:
     """Make a token and print it, once and nothing else.
 
@@ -74,7 +85,7 @@ def create(
         "namespace": namespace,
         "memory_role": role,
         "console_role": console_role,
-        "lasts_s": lasts_s,
+        "days": days,
     }
     name = what_for or name
     if local:
@@ -94,10 +105,6 @@ def create(
 
 
 def _create_over_http(daemon: Daemon, name: str, limits: dict[str, Any]) -> str:
-    if limits["namespace"] is None or limits["memory_role"] is None:
-        who = daemon.get(api("whoami"))
-        limits["namespace"] = limits["namespace"] or who.get("namespace")
-        limits["memory_role"] = limits["memory_role"] or who.get("role")
     body = {key: value for key, value in limits.items() if value is not None}
     made = daemon.post(api("tokens"), {"name": name, **body})
     secret = made.get("token") if isinstance(made, dict) else None
@@ -107,13 +114,12 @@ def _create_over_http(daemon: Daemon, name: str, limits: dict[str, Any]) -> str:
 
 
 @token.command("list", epilog=example("noemactl token list --json"))
-@click.option("--all", "everybody", is_flag=True, help="Everybody's, for an administrator.")
+@click.option("--mine", is_flag=True, help="Only yours; an administrator sees everybody's.")
 @json_option
 @pass_ctl
-def list_tokens(ctl: Ctl, everybody: bool, as_json: bool) -> None:
-    """List your tokens; never the secrets."""
-    query = {"all": "true"} if everybody else None
-    tokens = ctl.daemon().items(api("tokens"), query)
+def list_tokens(ctl: Ctl, mine: bool, as_json: bool) -> None:
+    """List your tokens, or as an administrator everybody's; never the secrets."""
+    tokens = ctl.daemon().items(api("tokens"), {"mine": "1"} if mine else None)
     put_rows(tokens, _COLUMNS, as_json=as_json, empty="No tokens yet.")
 
 
