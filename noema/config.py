@@ -17,6 +17,7 @@ from noema.core.errors import ConfigError
 from noema.core.secret import key_from_text
 
 Env = Literal["production", "development"]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Variables that other parts of Noema's promise reserve; they are read when those parts exist, and
 # must not be refused as unknown meanwhile.
@@ -25,7 +26,6 @@ _RESERVED: Final = frozenset(
         "NOEMA_COLD_KEK",
         "NOEMA_SIGNING_KEY",
         "NOEMA_KNOWLEDGE_DIR",
-        "NOEMA_TRUSTED_PROXIES",
         "NOEMA_URL",
         "NOEMA_TOKEN",
     }
@@ -42,6 +42,7 @@ _VARIABLES: Final = {
     "log_format": "NOEMA_LOG_FORMAT",
     "secret_key": "NOEMA_SECRET_KEY",
     "bootstrap_admin": "NOEMA_BOOTSTRAP_ADMIN",
+    "trusted_proxies": "NOEMA_TRUSTED_PROXIES",
 }
 
 
@@ -60,6 +61,7 @@ class Settings:
     log_format: Literal["text", "json"] = "text"
     secret_key: bytes | None = field(default=None, repr=False)
     bootstrap_admin: tuple[str, str] | None = field(default=None, repr=False)
+    trusted_proxies: tuple[Network, ...] = ()
 
     @property
     def embedded(self) -> bool:
@@ -189,6 +191,7 @@ def _checked(values: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
         log_format="json" if log_format == "json" else "text",
         secret_key=_secret_key(values.get("secret_key")),
         bootstrap_admin=_bootstrap(values.get("bootstrap_admin")),
+        trusted_proxies=_networks(values.get("trusted_proxies", "")),
     )
 
 
@@ -203,6 +206,19 @@ def _bootstrap(text: str | None) -> tuple[str, str] | None:
     if not name or not colon or not password:
         raise ConfigError("NOEMA_BOOTSTRAP_ADMIN is not of the form name:password.")
     return name, password
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    found = []
+    for part in text.replace(",", " ").split():
+        try:
+            found.append(ipaddress.ip_network(part))
+        except ValueError:
+            raise ConfigError(
+                f"NOEMA_TRUSTED_PROXIES has {part!r}, which is no address and no network; "
+                "use a list such as 10.0.0.5, 192.168.0.0/16."
+            ) from None
+    return tuple(found)
 
 
 def _port(text: str) -> int:

@@ -267,12 +267,17 @@ class Access:
                     continue
                 await watch.heard(self._seconds_to_look(entry))
 
-    async def _still_stands(self, entry: Credential) -> bool:
-        now: Credential | None
+    async def is_in(self, entry: Credential) -> bool:
+        """Whether the session or token still stands for somebody, be it with other roles."""
+        return await self._again(entry) is not None
+
+    async def _again(self, entry: Credential) -> Credential | None:
         if isinstance(entry, Session):
-            now = await self.sessions.again(entry)
-        else:
-            now = await self.tokens.again(entry)
+            return await self.sessions.again(entry)
+        return await self.tokens.again(entry)
+
+    async def _still_stands(self, entry: Credential) -> bool:
+        now = await self._again(entry)
         return now is not None and now.identity == entry.identity
 
     def _seconds_to_look(self, entry: Credential) -> float:

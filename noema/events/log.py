@@ -51,11 +51,22 @@ class EventLog:
         return await store.claim_key(tx.conn, idempotency)
 
     async def after(
-        self, seq: int, *, mind: UUID | None = None, type_: str | None = None, limit: int = 100
+        self,
+        seq: int,
+        *,
+        mind: UUID | None = None,
+        type_: str | None = None,
+        minds: Sequence[UUID] | None = None,
+        limit: int = 100,
     ) -> list[Event]:
-        """Return the next events after the position, oldest first."""
+        """Return the next events after the position, oldest first.
+
+        With `minds` only theirs, and those of no mind.
+        """
         async with self._db.reading() as tx:
-            return await store.after(tx.conn, seq, mind=mind, type_=type_, limit=limit)
+            return await store.after(
+                tx.conn, seq, mind=mind, type_=type_, minds=minds, limit=limit
+            )
 
     async def before(
         self,
@@ -66,9 +77,13 @@ class EventLog:
         text: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        minds: Sequence[UUID] | None = None,
         limit: int = 100,
     ) -> list[Event]:
-        """Return the events before the position (the newest where None), newest first."""
+        """Return the events before the position (the newest where None), newest first.
+
+        With `minds` only theirs, and those of no mind.
+        """
         async with self._db.reading() as tx:
             return await store.before(
                 tx.conn,
@@ -79,6 +94,7 @@ class EventLog:
                 text=text,
                 since=since,
                 until=until,
+                minds=minds,
             )
 
     async def waiting(

@@ -44,6 +44,7 @@ _AFTER = """
            salt, commitment
     FROM cognitive_events
     WHERE seq > $1 AND ($2::uuid IS NULL OR mind_id = $2) AND ($3::text IS NULL OR type = $3)
+      AND ($5::uuid[] IS NULL OR mind_id IS NULL OR mind_id = ANY($5))
     ORDER BY seq LIMIT $4
 """
 
@@ -55,6 +56,7 @@ _BEFORE = """
       AND ($5::text IS NULL OR content::text ILIKE $5 ESCAPE '\\')
       AND ($6::timestamptz IS NULL OR recorded_at >= $6)
       AND ($7::timestamptz IS NULL OR recorded_at < $7)
+      AND ($8::uuid[] IS NULL OR mind_id IS NULL OR mind_id = ANY($8))
     ORDER BY seq DESC LIMIT $4
 """
 
@@ -147,8 +149,8 @@ _AUDIT = """
 
 # `op` may name a whole group: `user` finds `user.create`.
 _SEARCH_AUDIT = """
-    SELECT seq, id, occurred_at, recorded_at, actor, agent_id, op, target, namespace, result, content,
-           salt IS NULL AS is_redacted
+    SELECT seq, id, occurred_at, recorded_at, actor, agent_id, op, target, namespace, result,
+           content, salt IS NULL AS is_redacted
     FROM audit_log
     WHERE seq < $1
       AND ($2::text IS NULL OR actor = $2)
@@ -419,9 +421,15 @@ def _event(row: asyncpg.Record) -> Event:
 
 
 async def after(
-    conn: Conn, seq: int, *, mind: UUID | None, type_: str | None, limit: int
+    conn: Conn,
+    seq: int,
+    *,
+    mind: UUID | None,
+    type_: str | None,
+    limit: int,
+    minds: Sequence[UUID] | None = None,
 ) -> list[Event]:
-    return [_event(r) for r in await conn.fetch(_AFTER, seq, mind, type_, limit)]
+    return [_event(r) for r in await conn.fetch(_AFTER, seq, mind, type_, limit, minds)]
 
 
 async def before(
@@ -434,9 +442,10 @@ async def before(
     text: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    minds: Sequence[UUID] | None = None,
 ) -> list[Event]:
     pattern = None if text is None else contains(escape(text))
-    rows = await conn.fetch(_BEFORE, seq, mind, type_, limit, pattern, since, until)
+    rows = await conn.fetch(_BEFORE, seq, mind, type_, limit, pattern, since, until, minds)
     return [_event(r) for r in rows]
 
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noema.auth.model import Bearer, Credential, Session
+from noema.auth.sight import Sight
 from noema.core.errors import Denied, InvalidInput, UnsupportedMedia
 from noema.core.identity import ConsoleRole, Identity
 from noema.web import forms
@@ -37,6 +38,11 @@ class Call:
         if self.identity is None:
             raise Denied("This needs somebody to act; log in first.")
         return self.identity
+
+    @property
+    def sight(self) -> Sight:
+        """What the identity sees; the services of this call show no more than that."""
+        return Sight.of(self.credential)
 
     @property
     def credential(self) -> Credential:

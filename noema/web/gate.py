@@ -18,20 +18,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from noema.auth.model import Session
+from noema.auth.limits import Addresses
+from noema.auth.model import Bearer, Origin, Session
 from noema.auth.roles import require_console
+from noema.auth.sight import OutOfReach
 from noema.auth.tokens import PREFIX
 from noema.core.errors import (
     Denied,
     InvalidInput,
     NoemaError,
+    RateLimited,
     TooLarge,
     Unauthorised,
     Unavailable,
 )
 from noema.web import problem
 from noema.web.call import Call, Endpoint
+from noema.web.forwarded import client_address
+from noema.web.refused import Refusals
 from noema.web.services import Services
+from noema.web.sighted import Sighted
 
 log = structlog.get_logger()
 
@@ -77,6 +83,7 @@ class Edge:
             await send(message)
 
         request = Request(scope)
+        _name_client(scope, request, self._services)
         if not self._is_own_host(request.headers.get("host", "")):
             refused = problem.of(
                 InvalidInput("This host name is not one Noema answers to; see NOEMA_PUBLIC_URL.")
@@ -92,6 +99,15 @@ class Edge:
         if settings.public_url is not None:
             own.add(_bracketed(urlsplit(settings.public_url).hostname or ""))
         return name.lower() in _LOOPBACK or name.lower() in own
+
+
+def _name_client(scope: Scope, request: Request, services: Services) -> None:
+    """Let everything behind the edge see the client's address, not that of a proxy of ours."""
+    peer = scope.get("client")
+    trusted = services.settings.trusted_proxies
+    if peer is not None and trusted:
+        forwarded = request.headers.getlist("x-forwarded-for")
+        scope["client"] = (client_address(peer[0], forwarded, trusted), peer[1])
 
 
 def _bracketed(host: str) -> str:
@@ -123,17 +139,26 @@ class Gate:
     def __init__(self, services: Services, error_page: ErrorPage) -> None:
         self._services = services
         self._error_page = error_page
+        self._bad_tokens = Addresses(clock=services.clock)
+        self._refusals = Refusals(audit=services.access.audit, clock=services.clock)
 
     def guard(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         """Return the handler with everything in front of it that the endpoint's line asks for."""
 
         async def handle(request: Request) -> Response:
             call = Call(request=request, services=self._services)
+            is_in = False
             try:
                 await self._let_in(call, endpoint)
+                is_in = True
                 return await endpoint.handler(call)
             except ClientDisconnect:
                 return Response(status_code=499)
+            except Denied as exc:
+                # What a domain refuses it has put on record itself.
+                if not is_in or isinstance(exc, OutOfReach):
+                    await self._refusals.tell(call, f"{endpoint.method} {endpoint.path}", exc)
+                return await self.failed(call, exc, is_page=endpoint.is_page)
             except (NoemaError, HTTPException, MultiPartException, TimeoutError) as exc:
                 return await self.failed(call, exc, is_page=endpoint.is_page)
             except Exception as exc:
@@ -161,6 +186,7 @@ class Gate:
         if endpoint.need != "public":
             await self._identify(call, endpoint)
             require_console(call.who, endpoint.role)
+            call.services = Sighted(self._services, call.sight)
         call.body = await _body(request, endpoint.limit_bytes)
         if request.method not in _SAFE:
             await self._check_origin(call, endpoint)
@@ -171,7 +197,7 @@ class Gate:
             kind, _, token = header.partition(" ")
             if kind.lower() != "bearer":
                 raise Unauthorised("Use Authorization: Bearer with a token of Noema.")
-            call.bearer = await self._services.access.bearer(token.strip())
+            call.bearer = await self._bearer(call, token.strip())
             call.identity = call.bearer.identity
             return
         secret = call.request.cookies.get(cookie_name(self._services), "")
@@ -183,6 +209,25 @@ class Gate:
             )
         call.session, call.identity = session, session.identity
 
+    async def _bearer(self, call: Call, token: str) -> Bearer:
+        client = call.request.client
+        address = "" if client is None else client.host
+        origin = Origin(
+            address=address,
+            user_agent=call.request.headers.get("user-agent", ""),
+            agent_id="http",
+        )
+        try:
+            return await self._services.access.bearer(token, origin=origin)
+        except Unauthorised:
+            # Failures alone count: a good token never waits for what others do at its address.
+            if wait_s := self._bad_tokens.take(address):
+                raise RateLimited(
+                    f"Too many bad tokens from here; try again in {wait_s} s.",
+                    retry_after_s=wait_s,
+                ) from None
+            raise
+
     async def _check_origin(self, call: Call, endpoint: Endpoint) -> None:
         request = call.request
         by_token = call.session is None and endpoint.need != "public"
@@ -190,13 +235,32 @@ class Gate:
             return
         origin = request.headers.get("origin")
         if origin is not None:
-            if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+            if not self._is_own_origin(origin, request.headers.get("host", "")):
                 raise Denied("This came from another site; reload the page and try again.")
         elif request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Denied("This came from another site; reload the page and try again.")
         call.form = await _form(request, call.body)
         if call.session is not None:
             _check_csrf(call, call.session)
+
+    def _is_own_origin(self, origin: str, host: str) -> bool:
+        """Whether a page of this very host made the request; `null` and other schemes are not."""
+        public = self._services.settings.public_url
+        if public is not None and origin.lower() == _origin_of(public):
+            return urlsplit(public).netloc.lower() == host.lower()
+        parts = urlsplit(origin)
+        is_http = parts.scheme in ("http", "https") and not parts.path
+        return is_http and parts.netloc.lower() == host.lower() and not self._must_be_tls(host)
+
+    def _must_be_tls(self, host: str) -> bool:
+        # Where people come in over TLS, a page of the same name over http is another site.
+        public = self._services.settings.public_url or ""
+        return self._services.settings.secure and urlsplit(public).netloc.lower() == host.lower()
+
+
+def _origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}".lower()
 
 
 def _login_path(request: Request) -> str:

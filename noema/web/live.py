@@ -30,6 +30,7 @@ def frame(*, event: str, data: bytes, position: str | None = None) -> bytes:
 
 
 SESSION_ENDED: Final = frame(event="end", data=b'"the session has ended"')
+ACCESS_CHANGED: Final = frame(event="end", data=b'"what you may see has changed"')
 DAEMON_STOPS: Final = frame(event="end", data=b'"the daemon is stopping"')
 
 
@@ -38,41 +39,27 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, frames: AsyncIterator[bytes]) -> None:
+    def __init__(
+        self, frames: AsyncIterator[bytes], *, ending: Callable[[], Awaitable[bytes]]
+    ) -> None:
+        """`ending` returns the last frame once whoever reads may not go on reading."""
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._frames = frames
-        self._writing: asyncio.Task[None] | None = None
-        self._last: bytes | None = None
-        self._streams: Streams | None = None
-        self._session = b""
+        self._ending = ending
         # What Response computed for its empty body does not hold for a stream.
         self.raw_headers = [h for h in self.raw_headers if h[0] != b"content-length"]
 
-    def of_session(self, streams: "Streams", session: bytes) -> None:
-        """Let the stream end at once when that session does."""
-        self._streams, self._session = streams, session
-
-    def end(self, last: bytes) -> None:
-        """Send this frame in place of whatever would have come next, and finish."""
-        self._last = last
-        if self._writing is not None:
-            self._writing.cancel()
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._streams is not None:
-            self._streams.add(self._session, self)
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async with asyncio.TaskGroup() as group:
-                self._writing = group.create_task(self._write(send), name="sse")
-                leaving = group.create_task(_left(receive, self._writing), name="sse left")
-                await asyncio.wait({self._writing})
-                leaving.cancel()
-            if self._last is not None:
-                await _finish(send, self._last)
-        finally:
-            if self._streams is not None:
-                self._streams.remove(self._session, self)
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(self._write(send), name="sse")
+            leaving = group.create_task(_left(receive, writing), name="sse left")
+            ending = group.create_task(_ended(self._ending, writing), name="sse ending")
+            await asyncio.wait({writing})
+            leaving.cancel()
+            ending.cancel()
+        if writing.cancelled() and not ending.cancelled():
+            await _finish(send, ending.result())
 
     async def _write(self, send: Send) -> None:
         frames = self._frames
@@ -106,27 +93,10 @@ async def _left(receive: Receive, writing: "asyncio.Task[None]") -> None:
     writing.cancel()
 
 
-class Streams:
-    """The open streams of every browser session, so that signing out ends them at once."""
-
-    def __init__(self) -> None:
-        self._open: dict[bytes, set[EventStream]] = {}
-
-    def add(self, session: bytes, stream: EventStream) -> None:
-        """Remember the stream while it is open."""
-        self._open.setdefault(session, set()).add(stream)
-
-    def remove(self, session: bytes, stream: EventStream) -> None:
-        """Forget a stream that is over."""
-        streams = self._open.get(session, set())
-        streams.discard(stream)
-        if not streams:
-            self._open.pop(session, None)
-
-    def end_session(self, session: bytes) -> None:
-        """End every stream of the session."""
-        for stream in tuple(self._open.get(session, ())):
-            stream.end(SESSION_ENDED)
+async def _ended(ending: Callable[[], Awaitable[bytes]], writing: "asyncio.Task[None]") -> bytes:
+    last = await ending()
+    writing.cancel()
+    return last
 
 
 class Readings:
@@ -136,11 +106,19 @@ class Readings:
     reading is under way get that one if it is young enough, or wait for the next.
     """
 
-    def __init__(self) -> None:
-        self._kept: dict[Hashable, _Reading] = {}
+    def __init__(
+        self, kept: "dict[Hashable, _Reading] | None" = None, *, view: Hashable = ()
+    ) -> None:
+        self._kept = {} if kept is None else kept
+        self._view = view
+
+    def of(self, view: Hashable) -> "Readings":
+        """Return the readings that only those share who see the same."""
+        return Readings(self._kept, view=view)
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[T]], *, since: float) -> T:
         """Return what `make` answers, from a call that began at `since` or later."""
+        key = (self._view, key)
         reading = self._kept.get(key)
         if reading is None:
             if len(self._kept) >= _READINGS_KEPT:

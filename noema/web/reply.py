@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 import msgspec
 from starlette.responses import Response
@@ -13,6 +12,7 @@ from noema.cognition.model import MICRO, Mind, MindSettings, Scored
 from noema.cognition.record import RecordedCycle
 from noema.core.clock import from_micros
 from noema.events.model import Event, encode_position
+from noema.web.sighted import shown_text, veil_of
 
 
 class Json(Response):
@@ -59,7 +59,7 @@ def mind(row: Mind, *, backlog: int) -> dict[str, Any]:
         "next_due": row.next_due,
         "settings_version": row.settings_version,
         "position": encode_position(row.cursor),
-        "last_error": row.last_error,
+        "last_error": None if row.last_error is None else shown_text(row.last_error),
     }
 
 
@@ -103,20 +103,21 @@ def cycle(recorded: RecordedCycle) -> dict[str, Any]:
         "candidate_set": recorded.candidate_set,
         "timings_us": completed.data["timings_us"],
         "candidates": [
-            candidate(s, e.id)
+            candidate(s, e)
             for s, e in zip(recorded.outcome.scored, recorded.candidates, strict=True)
         ],
     }
 
 
-def candidate(scored: Scored, id_: UUID) -> dict[str, Any]:
-    """Return one candidate with everything that decided over it."""
+def candidate(scored: Scored, event: Event) -> dict[str, Any]:
+    """Return one candidate with everything that decided over it; what is hidden is null."""
     proposed = scored.candidate
+    is_hidden = veil_of(event.content) is not None
     return {
-        "id": id_,
+        "id": event.id,
         "process": proposed.process,
-        "topic": proposed.topic,
-        "text": proposed.text,
+        "topic": None if is_hidden else proposed.topic,
+        "text": None if is_hidden else proposed.text,
         "stimuli": proposed.stimuli,
         "folded": proposed.folded,
         "features": scored.features,
@@ -149,7 +150,7 @@ def goal(row: GoalRow) -> dict[str, Any]:
     """Return a goal; its priority from 0 to 1."""
     return {
         "id": row.id,
-        "text": row.text,
+        "text": shown_text(row.text),
         "priority": row.priority / MICRO,
         "status": "open" if row.closed_at is None else "closed",
         "actor": row.actor,
@@ -168,7 +169,7 @@ def conversation(row: Conversation) -> dict[str, Any]:
             {
                 "id": m.id,
                 "speaker": m.speaker,
-                "text": m.text,
+                "text": shown_text(m.text),
                 "at": m.at,
                 "cycle": m.cycle,
                 "in_reply_to": m.in_reply_to,

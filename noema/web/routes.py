@@ -2,8 +2,10 @@
 
 from typing import Final
 
+from starlette.responses import Response
+
 from noema.core.identity import ConsoleRole
-from noema.web import forms, pages
+from noema.web import forms, openapi, pages
 from noema.web.api import (
     audit,
     cycles,
@@ -16,7 +18,8 @@ from noema.web.api import (
     tokens,
     users,
 )
-from noema.web.call import Endpoint
+from noema.web.call import Call, Endpoint
+from noema.web.reply import Json
 
 _OPERATOR: Final = ConsoleRole.OPERATOR
 _ADMIN: Final = ConsoleRole.ADMINISTRATOR
@@ -38,6 +41,7 @@ API: Final[tuple[Endpoint, ...]] = (
     ),
     Endpoint(
         method="GET", path="/v1/whoami", handler=system.whoami, need="read",
+        role=ConsoleRole.NONE,
         summary="Who the credential speaks for.",
     ),
     Endpoint(
@@ -237,4 +241,15 @@ STREAM: Final = Endpoint(
     summary="The log as it grows, as server-sent events.",
 )
 
-ROUTES: Final[tuple[Endpoint, ...]] = (STREAM, *API, *pages.ROUTES)
+_DESCRIBED: Final = openapi.document((*API, STREAM))
+
+
+async def show_openapi(call: Call) -> Response:
+    return Json(_DESCRIBED)
+
+
+OPENAPI: Final = Endpoint(
+    method="GET", path="/openapi.json", handler=show_openapi, need="read", role=ConsoleRole.NONE
+)
+
+ROUTES: Final[tuple[Endpoint, ...]] = (STREAM, *API, OPENAPI, *pages.ROUTES)

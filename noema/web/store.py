@@ -1,6 +1,7 @@
 """All SQL of the pages: reads that no other package needs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -92,7 +93,7 @@ _MIND_NAMES = """
     ORDER BY last_cycle_at DESC NULLS LAST, slug LIMIT $3
 """
 
-_SLUGS = "SELECT id, slug FROM minds"
+_PLACES = "SELECT id, slug, namespace FROM minds"
 
 _COUNTS = """
     SELECT (SELECT count(*) FROM minds) AS minds,
@@ -113,12 +114,20 @@ _LEASES = """
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a mind lives."""
+
+    slug: str
+    namespace: str
+
+
 class Pages:
     """Reads for the pages and the API; each is one transaction."""
 
     def __init__(self, *, db: Database) -> None:
         self._db = db
-        self._slugs: dict[UUID, str] = {}
+        self._places: dict[UUID, Place] = {}
 
     async def cycles(
         self,
@@ -205,13 +214,30 @@ class Pages:
         return [{**r, "name": unescape(r["name"])} for r in rows]
 
     async def slug_of(self, mind: UUID | None) -> str | None:
-        """Return the mind's slug; slugs never change, so they are kept."""
+        """Return the mind's slug."""
+        place = await self.place_of(mind)
+        return None if place is None else place.slug
+
+    async def place_of(self, mind: UUID | None) -> Place | None:
+        """Return where the mind lives; that never changes, so it is kept."""
         if mind is None:
             return None
-        if mind not in self._slugs:
-            async with self._db.reading() as tx:
-                self._slugs = {r["id"]: r["slug"] for r in await tx.conn.fetch(_SLUGS)}
-        return self._slugs.get(mind)
+        if mind not in self._places:
+            await self.places()
+        return self._places.get(mind)
+
+    async def places(self) -> Mapping[UUID, Place]:
+        """Return where every mind lives."""
+        async with self._db.reading() as tx:
+            self._places = {
+                r["id"]: Place(slug=r["slug"], namespace=r["namespace"])
+                for r in await tx.conn.fetch(_PLACES)
+            }
+        return self._places
+
+    async def known_slugs(self) -> frozenset[str]:
+        """Return the slugs of all minds."""
+        return frozenset(p.slug for p in (await self.places()).values())
 
     async def counts(self) -> Mapping[str, Any]:
         """Return minds, head of the log and size of the database in bytes."""

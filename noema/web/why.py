@@ -10,6 +10,7 @@ from noema.cognition.record import RecordedCycle
 from noema.core.errors import NotFound
 from noema.web.recorded import load_modes
 from noema.web.services import Services
+from noema.web.sighted import veil_of
 
 
 async def explain(
@@ -45,10 +46,11 @@ async def why_of(
         if index is None:
             return None
         scored = recorded.outcome.scored[index]
+        is_hidden = veil_of(recorded.candidates[index].content) is not None
         return {
             "id": recorded.candidates[index].id,
             "process": scored.candidate.process,
-            "text": scored.candidate.text,
+            "text": None if is_hidden else scored.candidate.text,
             "score": scored.score,
             "rank": scored.rank,
             "gate": scored.gate,

@@ -1,6 +1,7 @@
 """The log over HTTP: pages of it, one event, and the stream."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from uuid import UUID
 
 from starlette.responses import Response
@@ -9,9 +10,17 @@ from noema.core.errors import InvalidInput
 from noema.events.model import Event, decode_position, encode_position
 from noema.web import forms, reply
 from noema.web.call import Call
-from noema.web.gate import cookie_name
-from noema.web.live import HEARTBEAT, HEARTBEAT_S, EventStream, frame
+from noema.web.live import (
+    ACCESS_CHANGED,
+    DAEMON_STOPS,
+    HEARTBEAT,
+    HEARTBEAT_S,
+    SESSION_ENDED,
+    EventStream,
+    frame,
+)
 from noema.web.reply import Json
+from noema.web.sighted import veil_of
 
 
 async def _mind_id(call: Call) -> UUID | None:
@@ -50,6 +59,10 @@ async def _shown(call: Call, event: Event) -> dict[str, object]:
 async def get_event(call: Call) -> Json:
     event = await call.services.events.get(forms.uuid_of(call.path("id"), "event"))
     shown = await _shown(call, event)
+    if veil_of(event.content) is not None:
+        # Whether content is what was committed to is not told to whoever may not see it.
+        is_redacted = event.content.get("redacted") is True
+        return Json(shown | {"is_redacted": is_redacted, "is_intact": None})
     return Json(shown | {"is_redacted": event.is_redacted, "is_intact": event.is_intact})
 
 
@@ -65,7 +78,7 @@ def resume_from(call: Call) -> int | None:
 async def stream(call: Call) -> Response:
     after = resume_from(call)
     mind, type_ = await _mind_id(call), call.query.get("type") or None
-    return EventStream(_frames(call, after, mind, type_))
+    return EventStream(_frames(call, after, mind, type_), ending=partial(ending, call))
 
 
 async def _frames(
@@ -73,20 +86,19 @@ async def _frames(
 ) -> AsyncIterator[bytes]:
     feed = call.services.feed
     async for event in feed.follow(after, mind=mind, type_=type_, idle_s=HEARTBEAT_S):
-        if event is None and not await is_still_in(call):
-            yield frame(event="end", data=b'"the session has ended"')
-            return
         if event is None:
             yield HEARTBEAT
         else:
             data = reply.encode(await _shown(call, event))
             yield frame(event="event", data=data, position=encode_position(event.seq))
-    yield frame(event="end", data=b'"the daemon is stopping"')
+    yield DAEMON_STOPS
 
 
-async def is_still_in(call: Call) -> bool:
-    """Whether the session that opened a stream still holds; a token is asked for anew each time."""
-    if call.session is None:
-        return True
-    secret = call.request.cookies.get(cookie_name(call.services), "")
-    return await call.services.access.session(secret) is not None
+async def ending(call: Call) -> bytes:
+    """Return the last frame of a stream, once what let it in has ended or changed.
+
+    Who has ended is told so; who merely may see something else now comes again, and is let in anew.
+    """
+    access, entry = call.services.access, call.credential
+    await access.wait_revoked(entry)
+    return ACCESS_CHANGED if await access.is_in(entry) else SESSION_ENDED

@@ -1,5 +1,9 @@
 """Minds over HTTP: create, look, tune, set a mode, send stimuli, speak, give goals."""
 
+from typing import Any
+
+import msgspec
+
 from noema.cognition.dryrun import dry_run
 from noema.cognition.minds import Accepted, NewStimulus, merge_settings, newest_modes
 from noema.cognition.model import Mind
@@ -9,6 +13,7 @@ from noema.web import forms, reply
 from noema.web.call import Call
 from noema.web.recorded import last_cycles, load_modes
 from noema.web.reply import Json
+from noema.web.sighted import shown_text
 
 
 async def show_mind(call: Call, mind: Mind) -> dict[str, object]:
@@ -137,7 +142,8 @@ async def conversations(call: Call) -> Json:
 async def workspace(call: Call) -> Json:
     mind = await call.services.minds.get(call.path("slug"))
     cycle, slots = await call.services.minds.workspace(mind)
-    return Json({"cycle": cycle, "slots": slots, "position": encode_position(mind.cursor)})
+    shown = [{**s, "text": shown_text(s["text"])} if "text" in s else s for s in slots]
+    return Json({"cycle": cycle, "slots": shown, "position": encode_position(mind.cursor)})
 
 
 async def goals(call: Call) -> Json:
@@ -170,7 +176,13 @@ async def dry_run_attention(call: Call) -> Json:
     current = await call.services.minds.settings(mind)
     proposed = merge_settings(current, forms.settings_changes(body.settings))
     cycles = await last_cycles(call.services, mind, body.last)
-    return Json(dry_run(cycles, proposed, await load_modes(call.services)))
+    found = dry_run(cycles, proposed, await load_modes(call.services))
+    answer: dict[str, Any] = msgspec.to_builtins(found)
+    if not call.sight.sees(mind.namespace):
+        for difference in answer["differences"]:
+            for chosen in (*difference["was"], *difference["would"]):
+                chosen["text"] = None
+    return Json(answer)
 
 
 async def modes(call: Call) -> Json:

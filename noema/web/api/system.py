@@ -98,7 +98,8 @@ async def whoami(call: Call) -> Json:
 async def describe(services: Services) -> dict[str, Any]:
     """Return what the System page and `noemactl system` show; no secret is in it."""
     protection = services.protection
-    statuses = services.runner.statuses
+    known = await services.pages.known_slugs()
+    statuses = [s for s in services.runner.statuses if s.slug in known]
     return {
         "version": __version__,
         "scorer_version": SCORER_VERSION,

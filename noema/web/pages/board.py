@@ -13,8 +13,9 @@ from noema.core.clock import from_micros, to_micros
 from noema.events.model import encode_position
 from noema.web import views
 from noema.web.live import Readings
-from noema.web.pages.shown import clipped, status_of
+from noema.web.pages.shown import clipped, is_redacted, status_of
 from noema.web.services import Services
+from noema.web.sighted import Hidden
 
 _PER_MINUTE_LASTS_S: Final = 20.0
 
@@ -51,7 +52,7 @@ def _mind_row(
         cycles_per_minute=cycles_per_minute,
         backlog=card["backlog"],
         pending=mind.pending,
-        latest_winner=None if winner is None else clipped(winner),
+        latest_winner=None if winner is None else _line(winner),
         latest_cycle=card["winner_cycle"] or mind.cycles or None,
         errors=card["failures"] + (mind.last_error is not None),
         error=mind.last_error,
@@ -99,7 +100,7 @@ async def workspace(services: Services, mind: Mind) -> views.Workspace:
     settings = await services.minds.settings(mind)
     _, slots = await services.minds.workspace(mind)
     thoughts = await services.events.get_many([UUID(str(s["thought"])) for s in slots])
-    redacted = {str(e.id) for e in thoughts if e.is_redacted}
+    redacted = {str(e.id) for e in thoughts if is_redacted(e)}
     now_us = to_micros(services.clock.now())
     in_focus = [s for s in (_slot(s, settings, now_us, redacted) for s in slots) if s.strength]
     in_focus.sort(key=lambda s: -s.strength)
@@ -111,6 +112,10 @@ async def workspace(services: Services, mind: Mind) -> views.Workspace:
     )
 
 
+def _line(text: str) -> str:
+    return text if isinstance(text, Hidden) else clipped(text)
+
+
 def _slot(
     raw: Mapping[str, Any], settings: MindSettings, now_us: int, redacted: set[str]
 ) -> views.Slot:
@@ -119,7 +124,7 @@ def _slot(
     return views.Slot(
         index=0,
         event_id=str(raw["thought"]),
-        text=None if str(raw["thought"]) in redacted else clipped(raw["text"]),
+        text=None if str(raw["thought"]) in redacted else _line(raw["text"]),
         process=raw["process"],
         topic=raw["topic"],
         strength=strength if strength >= FADED else 0,

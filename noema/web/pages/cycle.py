@@ -15,7 +15,14 @@ from noema.web import views
 from noema.web.api.cycles import number_of
 from noema.web.call import Call
 from noema.web.pages.shell import fragment, mind_path, page, position, wants_fragment
-from noema.web.pages.shown import clipped, cycle_row, event_row, head_of
+from noema.web.pages.shown import (
+    clipped,
+    cycle_row,
+    event_row,
+    head_of,
+    is_redacted,
+    text_of,
+)
 from noema.web.recorded import load_modes
 from noema.web.render import number, score
 from noema.web.why import explain
@@ -135,7 +142,7 @@ def candidates(
                 rank=one.rank,
                 process=one.candidate.process,
                 topic="" if event.is_redacted else one.candidate.topic,
-                text=None if event.is_redacted else clipped(one.candidate.text),
+                text=text_of(event, one.candidate.text),
                 score=one.score,
                 margin=one.score - beside if comparable and beside is not None else None,
                 admitted=one.admitted,
@@ -143,7 +150,7 @@ def candidates(
                 gate_reason=_why_held(one, settings),
                 contributions=contributions(one, columns),
                 stimuli=max(1, one.candidate.folded),
-                redacted=event.is_redacted,
+                redacted=is_redacted(event),
             )
         )
     return tuple(rows)
@@ -265,9 +272,7 @@ async def _flip(call: Call, mind: Mind, cycle: RecordedCycle) -> views.FlipPanel
 
 
 def _text(cycle: RecordedCycle, index: int) -> str | None:
-    if cycle.candidates[index].is_redacted:
-        return None
-    return clipped(cycle.outcome.scored[index].candidate.text)
+    return text_of(cycle.candidates[index], cycle.outcome.scored[index].candidate.text)
 
 
 def _choices(cycle: RecordedCycle, chosen: int | None) -> tuple[views.Option, ...]:

@@ -1,5 +1,6 @@
 """The log as a list, filtered by what stands in the address."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -8,6 +9,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
+from noema.auth.sight import OutOfReach
 from noema.core.canonical import canonical, escape, escape_tree
 from noema.core.errors import InvalidInput, NotFound
 from noema.events.model import CATALOGUE, Event, decode_position, encode_position
@@ -16,6 +18,7 @@ from noema.web.call import Call
 from noema.web.pages.shell import page, position
 from noema.web.pages.shown import event_rows
 from noema.web.services import Services
+from noema.web.sighted import veil_of
 
 _SHOWN: Final = 200
 _MOST: Final = 10_000
@@ -47,6 +50,8 @@ class Wanted:
             return False
         if self.q is None:
             return True
+        if veil_of(event.content) is not None:
+            return False
         content = canonical(escape_tree(event.content)).decode("utf-8")
         return escape(self.q).casefold() in content.casefold()
 
@@ -66,7 +71,7 @@ async def wanted(services: Services, query: dict[str, str]) -> Wanted:
     )
 
 
-def moment(query: dict[str, str], name: str) -> datetime | None:
+def moment(query: Mapping[str, str], name: str) -> datetime | None:
     """Return a time of the filter; one without a zone is in UTC, as the form says."""
     text = query.get(name, "").strip()
     if not text:
@@ -113,7 +118,7 @@ async def show(call: Call) -> Response:
             until=filter_.until,
             limit=limit + 1,
         )
-    except (InvalidInput, NotFound) as exc:
+    except (InvalidInput, NotFound, OutOfReach) as exc:
         error = str(exc)
     shown = found[:limit]
     older = found[limit].seq if len(found) > limit else 0

@@ -33,7 +33,7 @@ async def _page(
     spoken = await services.minds.transcript(mind, limit=_MESSAGES)
     context = views.MindPage(
         mind=head_of(mind),
-        vitals=await board.vitals(services, site(call).readings, mind),
+        vitals=await board.vitals(services, site(call).readings.of(call.sight.view), mind),
         workspace=await board.workspace(services, mind),
         cycles=await cycle_rows(services, mind.slug, completed),
         messages=await message_rows(services, mind, spoken),

@@ -11,6 +11,7 @@ from noema.events.model import Event, encode_position
 from noema.web import views
 from noema.web.render import number, score
 from noema.web.services import Services
+from noema.web.sighted import Hidden, veil_of
 
 _LONGEST: Final = 300
 
@@ -22,14 +23,28 @@ def clipped(text: str, longest: int = _LONGEST) -> str:
 
 
 def summary(event: Event) -> str | None:
-    """Return in one line what the event says; None where its content was redacted."""
-    if event.is_redacted:
-        return None
+    """Return in one line what the event says, or why that is hidden; None where it is redacted."""
+    veil = veil_of(event.content)
+    if veil is not None or event.is_redacted:
+        return None if is_redacted(event) else veil
     try:
         return clipped(_said(event))
     except (LookupError, TypeError, ValueError, AttributeError):
         # An event that something else than this program wrote is shown, not trusted.
         return "its data is not what this type holds"
+
+
+def is_redacted(event: Event) -> bool:
+    """Whether the content was removed from history; what is only hidden from the reader was not."""
+    veil = veil_of(event.content)
+    return event.is_redacted if veil is None else event.content.get("redacted") is True
+
+
+def text_of(event: Event, text: str, longest: int = _LONGEST) -> str | None:
+    """Return the text that came of the event as a line, why it is hidden, or None if redacted."""
+    if event.is_redacted:
+        return None if is_redacted(event) else veil_of(event.content)
+    return clipped(text, longest)
 
 
 def _said(event: Event) -> str:
@@ -135,7 +150,7 @@ def event_row(
         actor=event.actor,
         summary=summary(event),
         cycle=numbers.get(event.cycle_id) if event.cycle_id is not None else None,
-        redacted=event.is_redacted,
+        redacted=is_redacted(event),
         gap_before=max(0, gap_before),
     )
 
@@ -150,7 +165,7 @@ def link(event: Event, relation: str, *, depth: int = 1, folded: int = 0) -> vie
         at=event.occurred_at,
         depth=depth,
         folded=folded,
-        redacted=event.is_redacted,
+        redacted=is_redacted(event),
     )
 
 
@@ -174,8 +189,11 @@ def cycle_row(
     thought: Event | None,
 ) -> views.CycleRow:
     """Return one completed cycle as a row; `thought` is its winner, if it has one."""
-    redacted = content.get("redacted") is True or (thought is not None and thought.is_redacted)
+    redacted = content.get("redacted") is True or (thought is not None and is_redacted(thought))
     winner = None if redacted else content.get("winner")
+    veil = veil_of(content)
+    if veil is not None and data["winner"] is not None and not redacted:
+        winner = veil
     return views.CycleRow(
         slug=slug,
         number=data["number"],
@@ -185,7 +203,7 @@ def cycle_row(
         duration_us=data["duration_us"],
         candidates=data["candidates"],
         admitted=data["admitted"],
-        winner=None if winner is None else clipped(winner),
+        winner=winner if winner is None or isinstance(winner, Hidden) else clipped(winner),
         process=None if thought is None else thought.data["process"],
         margin=data["margin"],
         redacted=redacted and data["winner"] is not None,
@@ -212,7 +230,7 @@ def message_row(
         slug=mind.slug,
         speaker=mind.name if from_mind else spoken.speaker,
         from_mind=from_mind,
-        text=None if event is not None and event.is_redacted else spoken.text,
+        text=None if event is not None and is_redacted(event) else spoken.text,
         at=spoken.at,
         cycle=spoken.cycle,
         thought_id=None if thought is None else str(thought),
@@ -227,7 +245,7 @@ def spoken_of(event: Event, cycle: int | None) -> Spoken:
         id=event.id,
         conversation_id=UUID(event.data["conversation"]),
         speaker=str(event.content.get("speaker", "")),
-        text=str(event.content.get("text", "")),
+        text=veil_of(event.content) or str(event.content.get("text", "")),
         at=event.occurred_at,
         in_reply_to=None if reply is None else UUID(reply),
         cycle=cycle,

@@ -30,7 +30,6 @@ from noema.web.live import (
     HEARTBEAT,
     HEARTBEAT_S,
     REFRESH_S,
-    SESSION_ENDED,
     EventStream,
     frame,
 )
@@ -63,11 +62,10 @@ _CHANGES_A_MIND: Final = frozenset(
 
 async def stream(call: Call) -> Response:
     """Answer with the events as JSON, or, where `live` names topics, with fragments of pages."""
+    if call.request.method == "HEAD":
+        return Response(media_type=EventStream.media_type)
     names = list(dict.fromkeys(call.request.query_params.getlist("live")))
-    answer = await (_fragments(call, names) if names else api.stream(call))
-    if call.session is not None and isinstance(answer, EventStream):
-        answer.of_session(site(call).streams, call.session.digest)
-    return answer
+    return await (_fragments(call, names) if names else api.stream(call))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +102,8 @@ async def _fragments(call: Call, names: Sequence[str]) -> EventStream:
     head = await call.services.events.head()
     asked = api.resume_from(call)
     after = head if asked is None else min(asked, head)
-    return EventStream(_Watch(call, topics, after=after, head=head).frames())
+    watch = _Watch(call, topics, after=after, head=head)
+    return EventStream(watch.frames(), ending=partial(api.ending, call))
 
 
 class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,6 +122,9 @@ class _Watch:
         self._call = call
         self._services = call.services
         self._site: Site = site(call)
+        # What is rendered or read for one is shared with those who see the same, and only them.
+        self._view = call.sight.view
+        self._readings = self._site.readings.of(self._view)
         self._topics = topics
         self._head = head
         self._seen = after
@@ -137,10 +139,10 @@ class _Watch:
         self._tick_due = 0.0
         self._settled_at = 0.0
         self._began = _now()
-        self._beat_due = self._check_due = self._began + HEARTBEAT_S
+        self._beat_due = self._began + HEARTBEAT_S
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Yield what the reader is to be sent, until the daemon stops or the session ends."""
+        """Yield what the reader is to be sent, until the daemon stops."""
         async for chunk in self._begin():
             yield chunk
         idle_s = TICK_S if self._ticks else HEARTBEAT_S
@@ -151,9 +153,6 @@ class _Watch:
             if event is None or event.seq >= self._services.feed.head or self._is_due():
                 async for chunk in self._settle():
                     yield chunk
-                if not await self._may_go_on():
-                    yield SESSION_ENDED
-                    return
         yield DAEMON_STOPS
 
     async def _begin(self) -> AsyncIterator[bytes]:
@@ -171,12 +170,6 @@ class _Watch:
     def _is_due(self) -> bool:
         # In a flood that never ends there is no end of a burst to wait for.
         return _now() >= self._settled_at + REFRESH_S
-
-    async def _may_go_on(self) -> bool:
-        if _now() < self._check_due:
-            return True
-        self._check_due = _now() + HEARTBEAT_S
-        return await api.is_still_in(self._call)
 
     async def _rows_of(self, event: Event) -> list[bytes]:
         before, self._seen = self._seen, event.seq
@@ -209,12 +202,13 @@ class _Watch:
     def _html(self, kind: str, seq: int, template: str, make: Callable[[], Any]) -> str:
         """Return a row of the event, rendered once for all who watch."""
         known = self._site.fragments
-        html = known.get((kind, seq))
+        key = (self._view, kind, seq)
+        html = known.get(key)
         if html is None:
             html = self._site.renderer.fragment(f"fragments/{template}.html", make())
             while len(known) >= _FRAGMENTS_KEPT:
                 del known[next(iter(known))]
-            known[kind, seq] = html
+            known[key] = html
         return html
 
     # -- rows of an event ----------------------------------------------------------------------
@@ -246,7 +240,7 @@ class _Watch:
             return await shown.cycle_numbers(self._services, [event])
 
         # The number of a cycle never changes, so an answer of any age will do.
-        return await self._site.readings.get(("cycle", event.cycle_id), read, since=0.0)
+        return await self._readings.get(("cycle", event.cycle_id), read, since=0.0)
 
     async def _event(self, event: Event, gap: int) -> str:
         numbers = await self._number(event)
@@ -264,7 +258,7 @@ class _Watch:
             (row,) = await shown.cycle_rows(self._services, mind.slug, [completed])
             return row
 
-        row = await self._site.readings.get(("cycle row", event.seq), read, since=0.0)
+        row = await self._readings.get(("cycle row", event.seq), read, since=0.0)
         return self._html("cycle", event.seq, "cycle_row", lambda: views.CycleRowFragment(row=row))
 
     async def _messages(self, topic: Topic, mind: Mind, event: Event) -> list[Piece]:
@@ -291,7 +285,7 @@ class _Watch:
 
     async def _states(self) -> list[Piece]:
         marked, self._marked = self._marked, {}
-        readings = self._site.readings
+        readings = self._readings
         pieces: list[Piece] = []
         if self._owes_list:
             self._owes_list = False
@@ -312,7 +306,7 @@ class _Watch:
 
     async def _row(self, mind_id: UUID) -> Piece:
         mind = await self._services.minds.by_id(mind_id)
-        return self._row_piece(await board.mind_row(self._services, self._site.readings, mind))
+        return self._row_piece(await board.mind_row(self._services, self._readings, mind))
 
     def _row_piece(self, row: views.MindRow) -> Piece:
         context = views.MindRowFragment(row=row)
@@ -322,7 +316,7 @@ class _Watch:
     async def _vitals(self, topic: str, mind_id: UUID) -> tuple[Piece, ...]:
         mind = await self._services.minds.by_id(mind_id)
         render = self._site.renderer.fragment
-        vitals = await board.vitals(self._services, self._site.readings, mind)
+        vitals = await board.vitals(self._services, self._readings, mind)
         slots = await board.workspace(self._services, mind)
         return tuple(
             Piece(topic, "replace", f"#{name}-{mind.slug}", html)
@@ -370,7 +364,7 @@ class _Watch:
             runs = await self._services.replays.list_(limit=_REPLAYS)
             return tuple(replay_row(r) for r in reversed(runs))
 
-        rows = await self._site.readings.get("replays", read, since=_now() - TICK_S / 2)
+        rows = await self._readings.get("replays", read, since=_now() - TICK_S / 2)
         changed = [r for r in rows if self._replays.get(r.id) != r]
         self._replays = {r.id: r for r in rows}
         render = self._site.renderer.fragment
@@ -390,7 +384,7 @@ class _Watch:
         async def read() -> panels.Tiles:
             return await tiles(self._services)
 
-        found = await self._site.readings.get("system", read, since=_now() - TICK_S / 2)
+        found = await self._readings.get("system", read, since=_now() - TICK_S / 2)
         if found == self._tiles:
             return []
         self._tiles = found

@@ -12,7 +12,7 @@ from noema.web import forms, views
 from noema.web.call import Call
 from noema.web.pages.cycle import candidates, features_of
 from noema.web.pages.shell import page, position
-from noema.web.pages.shown import clipped, head_of, link
+from noema.web.pages.shown import head_of, is_redacted, link, text_of
 from noema.web.services import Services
 
 _CAUSES = 60
@@ -35,7 +35,7 @@ async def show(call: Call) -> Response:
     context = views.ThoughtPage(
         mind=head_of(mind),
         event_id=str(event.id),
-        text=None if candidate.is_redacted else clipped(scored.candidate.text, 2_000),
+        text=text_of(candidate, scored.candidate.text, 2_000),
         process=row.process,
         topic=row.topic,
         cycle=cycle.number,
@@ -49,7 +49,7 @@ async def show(call: Call) -> Response:
         causes=await _causes(services, thought, candidate, cycle),
         consequences=await _consequences(services, thought, events),
         folded=scored.candidate.folded if candidate.causes else 0,
-        redacted=candidate.is_redacted,
+        redacted=is_redacted(candidate),
         json_href=f"/v1/events/{event.id}",
     )
     return page(

@@ -19,6 +19,7 @@ from noema.web.pages.shell import fragment, mind_path, page, position, see_other
 from noema.web.pages.shown import clipped, head_of, plain_decimal, plain_micro
 from noema.web.recorded import last_cycles, load_modes
 from noema.web.render import NOTHING, number
+from noema.web.sighted import Hidden, notice
 
 _LAST: Final = 100
 _MOST_CYCLES: Final = 1_000
@@ -191,7 +192,11 @@ async def _run(
     modes = await load_modes(call.services)
     # A thousand cycles take a while to decide again; the other minds go on meanwhile.
     found = await asyncio.to_thread(dryrun.dry_run, cycles, proposed, modes)
-    differences = [row for d in found.differences for row in _rows(d)]
+    sight = call.sight
+    veil = None
+    if not sight.sees(mind.namespace):
+        veil = notice(sight.why_hidden(mind.namespace))
+    differences = [row for d in found.differences for row in _rows(d, veil)]
     return panels.DryRun(
         slug=mind.slug,
         cycles=found.cycles,
@@ -205,14 +210,14 @@ async def _run(
     )
 
 
-def _rows(difference: dryrun.Difference) -> list[panels.Difference]:
+def _rows(difference: dryrun.Difference, veil: Hidden | None) -> list[panels.Difference]:
     gone = [c for c in difference.was if c.id in difference.gone]
     new = [c for c in difference.would if c.id in difference.new]
     return [
         panels.Difference(
             cycle=difference.number,
-            was=None if was is None else clipped(was.text),
-            would_be=None if would is None else clipped(would.text),
+            was=None if was is None else veil or clipped(was.text),
+            would_be=None if would is None else veil or clipped(would.text),
             was_score=None if was is None else was.score,
             would_be_score=None if would is None else would.score,
         )
