@@ -199,7 +199,6 @@ SELECT noema_guard_history('audit_log', 'content', 'salt');
 -- One function redacts both histories; a row of `redactions` says which one it was.
 ALTER TABLE redactions ADD COLUMN history text NOT NULL DEFAULT 'cognitive_events'
     CHECK (history IN ('cognitive_events', 'audit_log'));
-SELECT noema_guard_history('redactions');
 
 CREATE OR REPLACE FUNCTION noema_redact(target uuid, why text, under_policy text, requested_by text)
 RETURNS boolean

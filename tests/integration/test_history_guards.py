@@ -13,10 +13,13 @@ import asyncpg
 import pytest
 
 from noema.cognition.minds import Minds, NewStimulus
+from noema.core.act import Outcome, act_of
 from noema.core.clock import SystemClock, UuidV7Ids
 from noema.core.errors import InvalidInput
+from noema.core.identity import LOCAL
 from noema.db import protection
 from noema.db.tx import Database, single
+from noema.events.audit import Audit
 from noema.events.log import EventLog
 from noema.events.model import Event, new_event
 from noema.events.unit import Derivation, Unit
@@ -126,6 +129,8 @@ async def history(database: TestDatabase, db: Database) -> AsyncIterator[History
         )
         link = Derivation(source=stimulus, to=thought.id, kind="noticed")
         await writer.submit(Unit(events=(thought,), derivations=(link,)))
+        seen = act_of(LOCAL, "event.show", f"event:{stimulus}", Outcome.OK, detail="shown")
+        await Audit(db=db, ids=_IDS).record_alone(seen)
     admin = await asyncpg.connect(database.admin_dsn)
     try:
         async with single(database.app_dsn, database.role) as app:

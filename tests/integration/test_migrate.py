@@ -239,7 +239,8 @@ async def test_accounts_keep_the_tokens_and_minds_that_were_there_before_them(
         """
         INSERT INTO minds (id, slug, name, namespace)
             VALUES (gen_random_uuid(), 'ada', 'Ada', 'acme/minds/ada');
-        INSERT INTO api_tokens (id, name, hash, hint, namespace, memory_role, console_role, created_at)
+        INSERT INTO api_tokens (id, name, hash, hint, namespace, memory_role, console_role,
+                                created_at)
             VALUES (gen_random_uuid(), 'old', decode(repeat('ab', 32), 'hex'), 'noema_abcd', 'home',
                     'owner', 'administrator', now());
         """,
@@ -255,8 +256,8 @@ async def test_accounts_keep_the_tokens_and_minds_that_were_there_before_them(
                 VALUES (gen_random_uuid(), 'ada', 'operator', 'test', now());
             INSERT INTO api_tokens (id, name, hash, hint, namespace, memory_role, console_role,
                                     created_at, user_id)
-                SELECT gen_random_uuid(), 'new', decode(repeat('cd', 32), 'hex'), 'noema_cdcd', 'home',
-                       'owner', 'operator', now(), id FROM users;
+                SELECT gen_random_uuid(), 'new', decode(repeat('cd', 32), 'hex'), 'noema_cdcd',
+                       'home', 'owner', 'operator', now(), id FROM users;
             """
         )
         await migrate.down(empty_dsn, steps=1)
