@@ -152,6 +152,21 @@ async def _say_the_way_in(noema: Noema, say: Say) -> None:
     say(f"Open this link to come in; it works once, for half an hour:\n  {link}")
 
 
+async def _say_what_is_missing(noema: Noema, say: Say) -> None:
+    settings = noema.settings
+    if not settings.secure:
+        say(
+            "People reach this daemon by plain http, so its cookies are not marked Secure; for "
+            "more than this machine put TLS in front and set NOEMA_PUBLIC_URL."
+        )
+    first = await noema.access.setup.first_link(base_url=settings.base_url)
+    if first is not None:
+        say(
+            "Nobody has an account yet. This link makes the first administrator's; it works once, "
+            f"for a day:\n  {first}"
+        )
+
+
 async def _run_http(
     noema: Noema, sock: socket.socket, stop: asyncio.Event, say: Say, after: After | None
 ) -> None:
@@ -178,7 +193,9 @@ async def _run_http(
             for finding in protection.findings:
                 say(f"Warning: {finding}")
             await _say_the_way_in(noema, say)
-            if after is not None:
+            if after is None:
+                await _say_what_is_missing(noema, say)
+            else:
                 extra = group.create_task(after(noema), name="after")
             stopped = group.create_task(stop.wait(), name="stop")
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
