@@ -2,9 +2,9 @@
 
     python docs/screenshots/make.py [--url http://127.0.0.1:8420] [--mind sentinel] [--cycle 12]
 
-Signs in with a token that `noemactl token create --local` makes, unless --token gives one, and
-picks the cycle that shows most, unless --cycle names it. Needs a mind that has thought for a while;
-the demo at SPEED=50 has after a minute.
+Comes in by one-time links, for a token that `noemactl token create --local` makes unless --token
+gives an administrator's, and picks the cycle that shows most, unless --cycle names it. Needs a mind
+that has thought for a while; the demo at SPEED=50 has after a minute.
 """
 
 import argparse
@@ -32,6 +32,12 @@ def new_token() -> str:
     command = [str(program), "token", "create", "--local", "--name", "screenshots"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     return done.stdout.strip()
+
+
+def new_link(http: httpx.Client) -> str:
+    """Return the path of a link that lets one browser in."""
+    url = httpx.URL(http.post("/v1/login-links").raise_for_status().json()["url"])
+    return url.raw_path.decode()
 
 
 def browser_path() -> str:
@@ -66,11 +72,11 @@ def best_cycle(http: httpx.Client, mind: str) -> int:
 
 @contextmanager
 def signed_in(
-    browser: Browser, url: str, token: str, *, scheme: Any, size: tuple[int, int]
+    browser: Browser, http: httpx.Client, *, scheme: Any, size: tuple[int, int]
 ) -> Iterator[Page]:
     """Yield a page of a browser that is signed in, in that theme and size."""
     context = browser.new_context(
-        base_url=url,
+        base_url=str(http.base_url),
         color_scheme=scheme,
         viewport={"width": size[0], "height": size[1]},
         # A wide picture is shown smaller than it is; a narrow one is not.
@@ -79,9 +85,7 @@ def signed_in(
     )
     try:
         page = context.new_page()
-        page.goto("/login")
-        page.fill("#token", token)
-        page.click("form[action='/login'] button[type=submit]")
+        page.goto(new_link(http))
         page.wait_for_url(lambda to: "/login" not in to)
         yield page
     finally:
@@ -109,8 +113,12 @@ def main() -> None:
     token = options.token or new_token()
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=options.url, headers=headers, trust_env=False) as http:
-        cycle = options.cycle or best_cycle(http, options.mind)
-    at = f"/minds/{options.mind}"
+        shoot(http, options.mind, options.cycle or best_cycle(http, options.mind))
+
+
+def shoot(http: httpx.Client, mind: str, cycle: int) -> None:
+    """Take every picture of the mind."""
+    at = f"/minds/{mind}"
     pages = {
         "minds": "/",
         "mind": at,
@@ -124,10 +132,10 @@ def main() -> None:
         )
         try:
             for scheme in ("light", "dark"):
-                with signed_in(browser, options.url, token, scheme=scheme, size=WIDE) as page:
+                with signed_in(browser, http, scheme=scheme, size=WIDE) as page:
                     for name, path in pages.items():
                         take(page, path, f"{name}-{scheme}")
-            with signed_in(browser, options.url, token, scheme="light", size=NARROW) as page:
+            with signed_in(browser, http, scheme="light", size=NARROW) as page:
                 take(page, pages["mind"], "mind-narrow")
         finally:
             browser.close()

@@ -2,18 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from noema.app import build
 from noema.auth.model import SecondFactorDue
-from noema.core.clock import ManualClock
+from noema.config import Settings
+from noema.core.clock import ManualClock, SystemClock, UuidV7Ids
 from noema.core.errors import Unauthorised
 from noema.core.identity import LOCAL
+from noema.web.app import create
 from tests.conftest import TestDatabase
 from tests.house import HERE, OTHER, House, house
-from tests.running import Daemon, daemon
+from tests.running import Daemon, daemon, dsns_of
 
 
 @pytest.fixture
@@ -80,3 +84,27 @@ async def raw(url: str, line: str, token: str) -> str:
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+async def test_behind_https_every_cookie_is_secure_and_bound_to_the_host(
+    database: TestDatabase,
+) -> None:
+    site = "https://noema.example.org"
+    clock = SystemClock()
+    settings = Settings(data_dir=Path("/nonexistent"), public_url=site)
+    async with build(settings, dsns_of(database), clock=clock, ids=UuidV7Ids(clock)) as noema:
+        await noema.access.create_token("test")
+        link = await noema.access.new_link(base_url=site)
+        inside = httpx.ASGITransport(app=create(noema))
+        async with httpx.AsyncClient(transport=inside, base_url=site) as browser:
+            door = await browser.get("/login")
+            came_in = await browser.get(link)
+
+    cookies = [*door.headers.get_list("set-cookie"), *came_in.headers.get_list("set-cookie")]
+    assert any(cookie.startswith("__Host-noema=") for cookie in cookies)
+    for cookie in cookies:
+        assert cookie.startswith("__Host-")
+        assert {"secure", "httponly", "path=/", "samesite=lax"} <= {
+            part.strip().lower() for part in cookie.split(";")
+        }
+    assert "max-age=31536000" in came_in.headers["strict-transport-security"]

@@ -121,3 +121,20 @@ def test_a_logged_value_stays_on_its_line(log_format: str, monkeypatch: pytest.M
         structlog.reset_defaults()
 
     assert written.getvalue().count("\n") == 1
+
+
+def test_passwords_are_typed_unseen_and_managers_may_fill_them_in() -> None:
+    fields = [
+        field
+        for path in sorted((ROOT / "templates").rglob("*.html"))
+        for field in re.findall(r"<input\b[^>]*>", path.read_text(encoding="utf-8"))
+        if re.search(r'name="(password|old|new|again)"', field)
+    ]
+    script = (ROOT / "static/noema.js").read_text(encoding="utf-8")
+
+    assert fields
+    for field in fields:
+        assert 'type="password"' in field
+        assert re.search(r'autocomplete="(current|new)-password"', field)
+        assert "maxlength" not in field
+    assert not re.search(r"""['"]paste['"]|onpaste""", script)
