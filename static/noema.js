@@ -525,6 +525,19 @@
     tuning.addEventListener('reset', () => setTimeout(touched));
   }
 
+  // --- the menu of the account ----------------------------------------------------------------
+
+  document.addEventListener('click', (event) => {
+    for (const menu of all('[data-drop][open]')) if (!menu.contains(event.target)) menu.open = false;
+  });
+  document.addEventListener('keydown', (event) => {
+    const menu = event.key === 'Escape' && one('[data-drop][open]');
+    if (!menu) return;
+    event.stopImmediatePropagation();
+    menu.open = false;
+    one('summary', menu).focus();
+  }, true);
+
   // --- copy -----------------------------------------------------------------------------------
 
   const copy = async (text, button) => {

@@ -278,12 +278,19 @@ class Access:
 
     async def _still_stands(self, entry: Credential) -> bool:
         now = await self._again(entry)
-        return now is not None and now.identity == entry.identity
+        return (
+            now is not None
+            and now.identity == entry.identity
+            and now.memberships == entry.memberships
+        )
 
     def _seconds_to_look(self, entry: Credential) -> float:
-        if entry.expires_at is None:
+        ends = [m.valid_to for m in entry.memberships if m.valid_to is not None]
+        if entry.expires_at is not None:
+            ends.append(entry.expires_at)
+        if not ends:
             return _LOOK_EVERY_S
-        left_s = (entry.expires_at - self._clock.now()).total_seconds()
+        left_s = (min(ends) - self._clock.now()).total_seconds()
         return min(_LOOK_EVERY_S, max(0.05, left_s))
 
     # --- for the daemon's own machine ---

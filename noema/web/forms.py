@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from enum import StrEnum
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from noema.cognition.model import MICRO
 from noema.core.errors import InvalidInput
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 _PATH = re.compile(r" - at `\$\.?([^`]*)`")
 _MAX_LIMIT: Final = 500
 
@@ -186,6 +188,16 @@ def moment(query: Mapping[str, str], name: str) -> datetime | None:
     if value.tzinfo is None:
         raise InvalidInput(f"{name} has no time zone; add one, such as Z.", field=name)
     return value
+
+
+def choice(form: Mapping[str, str], name: str, choices: type[E]) -> E:
+    """Return what was chosen of the enumeration, or raise InvalidInput."""
+    text = form.get(name, "")
+    try:
+        return choices(text)
+    except ValueError:
+        words = ", ".join(choices)
+        raise InvalidInput(f"{name} is one of {words}, not {text[:40]!r}.", field=name) from None
 
 
 def uuid_of(text: str, kind: str) -> UUID:

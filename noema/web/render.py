@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from noema.core.clock import Clock, SystemClock
 from noema.web import charts, views
+from noema.web.sighted import Hidden
 
 Theme = Literal["light", "dark"]
 
@@ -65,6 +66,8 @@ NAV: Final = (
     NavItem(key="e", label="Events", href="/events", name="events"),
     NavItem(key="r", label="Replays", href="/replays", name="replays"),
     NavItem(key="s", label="System", href="/system", name="system"),
+    NavItem(key="a", label="Access", href="/access", name="access"),
+    NavItem(key="u", label="Audit", href="/audit", name="audit"),
 )
 
 
@@ -74,7 +77,8 @@ class Shell:
 
     `active` names the navigation entry; `theme` None follows the system; `mind` is the slug that
     `g c` goes to; `position` is where in the log the page was read, so that its live tail starts
-    there; `user` None means nobody is signed in.
+    there; `user` None means nobody is signed in, `nav` is what they may go to; `namespace` is where
+    they act and `namespaces` where they could.
     """
 
     title: str
@@ -86,6 +90,14 @@ class Shell:
     user: str | None = None
     mind: str | None = None
     position: str | None = None
+    nav: tuple[NavItem, ...] = ()
+    namespace: str = ""
+    namespaces: tuple[str, ...] = ()
+
+
+def _is_hidden(value: object) -> bool:
+    """Whether the text stands in place of one that the reader may not see."""
+    return isinstance(value, Hidden)
 
 
 class Renderer:
@@ -118,8 +130,8 @@ class Renderer:
             short_id=short_id,
             stamp=stamp,
         )
+        self._env.tests["hidden"] = _is_hidden
         self._env.globals.update(
-            nav=NAV,
             static=self._static_url,
             heat=charts.heat,
             percent=charts.percent,

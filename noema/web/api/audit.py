@@ -1,6 +1,6 @@
 """The audit log over HTTP: filtered by what stands in the address, newest first."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -15,6 +15,8 @@ from noema.events.audit import AuditRow
 from noema.web import forms
 from noema.web.call import Call
 from noema.web.reply import Json, page
+
+Moment = Callable[[Mapping[str, str], str], datetime | None]
 
 QUERY: Final = ("who", "verb", "target", "outcome", "from", "to", "before", "limit")
 
@@ -49,8 +51,11 @@ def scope_of(who: Identity) -> list[str] | None:
     return sorted(readable_namespaces(who))
 
 
-def wanted(query: Mapping[str, str]) -> Wanted:
-    """Return the filter that the query spells; raises InvalidInput."""
+def wanted(query: Mapping[str, str], *, moment: Moment = forms.moment) -> Wanted:
+    """Return the filter that the query spells, its times as `moment` reads them.
+
+    Raises InvalidInput.
+    """
     outcome = query.get("outcome", "")
     if outcome and outcome not in [o.value for o in Outcome]:
         raise InvalidInput("outcome is ok, denied, miss or error.", field="outcome")
@@ -59,8 +64,8 @@ def wanted(query: Mapping[str, str]) -> Wanted:
         op=query.get("verb") or None,
         target=query.get("target") or None,
         result=Outcome(outcome) if outcome else None,
-        since=forms.moment(query, "from"),
-        until=forms.moment(query, "to"),
+        since=moment(query, "from"),
+        until=moment(query, "to"),
     )
 
 

@@ -5,6 +5,9 @@ from typing import Final
 from noema.core.identity import ConsoleRole
 from noema.web.call import Endpoint
 from noema.web.pages import (
+    access,
+    account,
+    audit,
     conversation,
     cycle,
     cycles,
@@ -15,6 +18,7 @@ from noema.web.pages import (
     minds,
     palette,
     replays,
+    setup,
     system,
     thought,
     tuning,
@@ -24,11 +28,21 @@ from noema.web.pages.tail import stream
 __all__ = ["ROUTES", "stream"]
 
 _OPERATOR: Final = ConsoleRole.OPERATOR
+_ADMIN: Final = ConsoleRole.ADMINISTRATOR
 _MIND: Final = "/minds/{slug}"
+_USER: Final = "/access/users/{name}"
 
 ROUTES: Final[tuple[Endpoint, ...]] = (
     Endpoint(method="GET", path="/login", handler=login.show, need="public", is_page=True),
     Endpoint(method="POST", path="/login", handler=login.sign_in, need="public", is_page=True),
+    Endpoint(
+        method="GET", path="/login/code", handler=login.show_code, need="public", is_page=True
+    ),
+    Endpoint(
+        method="POST", path="/login/code", handler=login.take_code, need="public", is_page=True
+    ),
+    Endpoint(method="GET", path="/setup", handler=setup.show, need="public", is_page=True),
+    Endpoint(method="POST", path="/setup", handler=setup.finish, need="public", is_page=True),
     Endpoint(method="POST", path="/logout", handler=login.sign_out, need="session", is_page=True),
     Endpoint(method="POST", path="/theme", handler=login.set_theme, need="public", is_page=True),
     Endpoint(method="GET", path="/", handler=minds.show, need="read", is_page=True),
@@ -96,4 +110,117 @@ ROUTES: Final[tuple[Endpoint, ...]] = (
     ),
     Endpoint(method="GET", path="/system", handler=system.show, need="read", is_page=True),
     Endpoint(method="GET", path="/palette", handler=palette.show, need="read", is_page=True),
+    Endpoint(
+        method="POST", path="/namespace", handler=login.switch, need="session",
+        is_page=True,
+    ),
+    Endpoint(method="GET", path="/account", handler=account.show, need="session", is_page=True),
+    Endpoint(
+        method="POST", path="/account/password", handler=account.change_password, need="session",
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/account/totp", handler=account.start_totp, need="session",
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/account/totp/confirm", handler=account.confirm_totp, need="session",
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/account/totp/end", handler=account.end_totp, need="session",
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/account/recovery-codes", handler=account.renew_recovery_codes,
+        need="session", is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/account/sessions/{id}/end", handler=account.end_session,
+        need="session", is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/account/tokens", handler=account.create_token, need="session",
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/account/tokens/{id}/revoke", handler=account.revoke_token,
+        need="session", is_page=True,
+    ),
+    Endpoint(
+        method="GET", path="/access", handler=access.show, need="read", role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/access/users", handler=access.create_user, need="write", role=_ADMIN,
+        is_page=True,
+    ),
+    Endpoint(
+        method="GET", path=_USER, handler=access.show_user, need="read", role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_USER}/role", handler=access.set_role, need="write", role=_ADMIN,
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_USER}/disable", handler=access.disable, need="write", role=_ADMIN,
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_USER}/enable", handler=access.enable, need="write", role=_ADMIN,
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_USER}/reset-totp", handler=access.reset_totp, need="write",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_USER}/unlock", handler=access.unlock, need="write", role=_ADMIN,
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_USER}/password-link", handler=access.password_link, need="write",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_USER}/grant", handler=access.grant, need="write", role=_ADMIN,
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_USER}/revoke", handler=access.revoke_membership, need="write",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="GET", path="/access/tenants", handler=access.show_tenants, need="read",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/access/tenants", handler=access.create_tenant, need="write",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/access/namespaces", handler=access.create_namespace, need="write",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/access/tenants/{name}/suspend", handler=access.suspend, need="write",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/access/tenants/{name}/resume", handler=access.resume, need="write",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="GET", path="/access/sessions", handler=access.show_entries, need="read",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/access/sessions/{id}/end", handler=access.end_session, need="write",
+        role=_ADMIN, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/access/tokens/{id}/revoke", handler=access.revoke_token,
+        need="write", role=_ADMIN, is_page=True,
+    ),
+    Endpoint(method="GET", path="/audit", handler=audit.show, need="read", is_page=True),
+    Endpoint(method="GET", path="/audit.csv", handler=audit.export, need="read", is_page=True),
 )  # fmt: skip

@@ -11,9 +11,8 @@ from noema.core.errors import InvalidInput
 from noema.events.model import Event, decode_position
 from noema.web import views
 from noema.web.call import Call
-from noema.web.pages.shell import fragment, mind_path, page, wants_fragment
-from noema.web.pages.shown import summary
-from noema.web.render import NAV
+from noema.web.pages.shell import fragment, mind_path, nav_of, page, wants_fragment
+from noema.web.pages.shown import is_redacted, summary
 from noema.web.services import Services
 
 _END_OF_ID: Final = re.compile(r"[0-9a-f-]{6,36}\Z")
@@ -22,20 +21,22 @@ _LONGEST: Final = 200
 
 async def show(call: Call) -> Response:
     query = call.query.get("q", "").strip()[:_LONGEST]
-    found = views.PaletteList(query=query, items=await _items(call.services, query))
+    found = views.PaletteList(query=query, items=await _items(call, query))
     if wants_fragment(call):
         return fragment(call, "fragments/palette.html", found)
     return page(call, "palette.html", found, title="Jump to")
 
 
-async def _items(services: Services, query: str) -> tuple[views.PaletteItem, ...]:
-    number = _number(query)
+async def _items(call: Call, query: str) -> tuple[views.PaletteItem, ...]:
+    services, number = call.services, _number(query)
     minds = await services.pages.minds_called(query.lstrip("#"), with_cycle=number)
     items = [
         views.PaletteItem(href=n.href, label=n.label, kind="page", keys=f"g {n.key}")
-        for n in NAV
+        for n in nav_of(call.who)
         if query.lower() in n.label.lower()
     ]
+    if query and query.lower() in "account":
+        items.append(views.PaletteItem(href="/account", label="Account", kind="page"))
     if number is not None:
         items.extend(_cycle(m, number) for m in minds if number <= m["cycles"])
     for mind in minds:
@@ -97,7 +98,7 @@ async def _events(services: Services, query: str) -> list[Event]:
 
 
 def _event(event: Event) -> views.PaletteItem:
-    said = "redacted" if event.is_redacted else summary(event)
+    said = "redacted" if is_redacted(event) else summary(event)
     return views.PaletteItem(
         href=f"/events/{event.id}",
         label=event.type,

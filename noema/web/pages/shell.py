@@ -7,14 +7,18 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 
 from noema import __version__, resources
+from noema.auth.model import Session
+from noema.auth.roles import console_allows
 from noema.core.clock import Clock
 from noema.core.errors import NoemaError
+from noema.core.identity import ConsoleRole, Identity
 from noema.events.model import encode_position
 from noema.web import problem, views
+from noema.web.api.audit import may_audit
 from noema.web.call import Call
 from noema.web.gate import cookie_name
-from noema.web.live import Readings, Streams
-from noema.web.render import Renderer, Shell, Theme
+from noema.web.live import Readings
+from noema.web.render import NAV, NavItem, Renderer, Shell, Theme
 
 THEME_COOKIE: Final = "noema_theme"
 _LOCAL = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*\Z")
@@ -37,9 +41,8 @@ class Site:
 
     def __init__(self, clock: Clock) -> None:
         self.renderer = Renderer(resources.directory("templates"), clock=clock)
-        self.streams = Streams()
         self.readings = Readings()
-        self.fragments: dict[tuple[str, int], str] = {}
+        self.fragments: dict[tuple[object, str, int], str] = {}
 
 
 def site(call: Call) -> Site:
@@ -76,20 +79,43 @@ def page(
     mind: str | None = None,
     at: str | None = None,
     status: int = 200,
+    csrf: str = "",
 ) -> Html:
-    """Return the whole page; `at` is the position from which its live tail goes on."""
+    """Return the whole page; `at` is the position from which its live tail goes on.
+
+    `csrf` is the form token where nobody is signed in.
+    """
+    who, session = call.identity, call.session
     shell = Shell(
         title=title,
         active=active,
-        csrf_token=call.session.csrf if call.session is not None else "",
+        csrf_token=session.csrf if session is not None else csrf,
         version=__version__,
         path=here(call),
         theme=_THEMES.get(call.request.cookies.get(THEME_COOKIE, "")),
-        user=call.identity.actor if call.identity is not None else None,
+        user=None if who is None else who.actor,
+        nav=() if who is None else nav_of(who),
+        namespace="" if who is None else who.namespace,
+        namespaces=namespaces_of(session),
         mind=mind,
         position=at,
     )
     return Html(site(call).renderer.page(template, context, shell), status)
+
+
+def nav_of(who: Identity) -> tuple[NavItem, ...]:
+    """Return the entries of the navigation that lead somewhere for this identity."""
+    is_admin = console_allows(who.console, ConsoleRole.ADMINISTRATOR)
+    return tuple(
+        item for item in NAV if {"access": is_admin, "audit": may_audit(who)}.get(item.name, True)
+    )
+
+
+def namespaces_of(session: Session | None) -> tuple[str, ...]:
+    """Return the namespaces that the person may switch to, the present one among them."""
+    if session is None or session.token_id is not None:
+        return ()
+    return tuple(sorted({m.namespace for m in session.memberships}))
 
 
 def fragment(call: Call, template: str, context: views.Context) -> Html:
