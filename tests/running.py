@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 
 import httpx
@@ -53,10 +54,16 @@ async def daemon(
     clock: Clock | None = None,
     lease_s: float = LEASE_S,
     data_dir: Path = Path("/nonexistent"),
+    trusted_proxies: str = "",
 ) -> AsyncIterator[Daemon]:
     """Run a daemon for as long as the block lasts."""
     clock = clock or SystemClock()
-    settings = Settings(data_dir=data_dir, host="127.0.0.1", port=0)
+    settings = Settings(
+        data_dir=data_dir,
+        host="127.0.0.1",
+        port=0,
+        trusted_proxies=tuple(ip_network(p) for p in trusted_proxies.split()),
+    )
     sock = bind(settings)
     settings = settings.with_port(sock.getsockname()[1])
     async with build(
@@ -65,7 +72,7 @@ async def daemon(
         token = await noema.access.create_token("test")
         config = uvicorn.Config(
             create(noema), loop="none", lifespan="off", ws="none", log_config=None,
-            access_log=False, timeout_graceful_shutdown=5,
+            access_log=False, proxy_headers=False, timeout_graceful_shutdown=5,
         )  # fmt: skip
         server = Server(config)
         async with asyncio.TaskGroup() as group:

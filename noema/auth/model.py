@@ -134,13 +134,17 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """A token that came in: who it speaks for. `user_id` is its creator, None for a local one."""
+    """A token that came in: who it speaks for. `user_id` is its creator, None for a local one.
+
+    `memberships` are the creator's in its namespace that stand behind it now.
+    """
 
     identity: Identity
     digest: bytes = field(repr=False)
     token_id: UUID
     user_id: UUID | None
     expires_at: datetime | None
+    memberships: tuple[Membership, ...] = ()
 
 
 Credential = Session | Bearer

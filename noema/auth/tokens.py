@@ -25,7 +25,7 @@ from noema.auth.model import (
 )
 from noema.auth.revocations import Revocations
 from noema.auth.roles import console_allows, may_lend
-from noema.auth.standing import of_token
+from noema.auth.standing import memberships_of, of_token
 from noema.auth.store import doors
 from noema.core.act import Act, Outcome
 from noema.core.clock import Clock, Ids
@@ -190,6 +190,7 @@ class Tokens:
             token_id=row["token_id"],
             user_id=row["user_id"],
             expires_at=row["token_expires_at"],
+            memberships=memberships_of(row),
         )
 
     async def again(self, bearer: Bearer) -> Bearer | None:
@@ -207,6 +208,7 @@ class Tokens:
             token_id=bearer.token_id,
             user_id=bearer.user_id,
             expires_at=bearer.expires_at,
+            memberships=memberships_of(row),
         )
 
     async def _tell(

@@ -12,7 +12,7 @@ from noema.cognition.model import MICRO, Mind, MindSettings, Scored
 from noema.cognition.record import RecordedCycle
 from noema.core.clock import from_micros
 from noema.events.model import Event, encode_position
-from noema.web.sighted import shown_text, veil_of
+from noema.web.sighted import Hidden, shown_text, veil_of
 
 
 class Json(Response):
@@ -33,9 +33,15 @@ class Json(Response):
 def encode(value: Any) -> bytes:
     """Return JSON in UTF-8; half a surrogate pair, which UTF-8 cannot hold, is spelt \\udXXX."""
     try:
-        return msgspec.json.encode(value)
+        return msgspec.json.encode(value, enc_hook=_plain)
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(value), ensure_ascii=True).encode()
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_plain), ensure_ascii=True).encode()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Hidden):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be shown as JSON")
 
 
 def page(items: Sequence[Any], next_: str | None) -> dict[str, Any]:
