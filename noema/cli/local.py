@@ -12,6 +12,7 @@ from noema.app import Dsns, make_access, open_database
 from noema.auth.access import Access
 from noema.config import Settings
 from noema.core.clock import SystemClock, UuidV7Ids
+from noema.core.errors import NotFound
 from noema.core.identity import LOCAL, ConsoleRole, MemoryRole
 from noema.db import embedded, migrate, protection
 from noema.db.tx import Database, connect
@@ -83,10 +84,19 @@ async def create_token(name: str) -> str:
 
 
 async def new_link() -> str:
-    """Return a one-time link into the daemon that the settings describe."""
+    """Return a one-time link into the daemon that the settings describe.
+
+    Where there is nobody whom it could let in as, it is the one that makes the first administrator.
+    """
     settings = config.load()
     async with _access(settings) as access:
-        return await access.new_link(base_url=settings.base_url)
+        try:
+            return await access.new_link(base_url=settings.base_url)
+        except NotFound:
+            first = await access.setup.first_link(base_url=settings.base_url)
+            if first is None:
+                raise
+            return first
 
 
 async def migrate_status() -> list[dict[str, Any]]:

@@ -118,11 +118,11 @@ async def _serve(settings: Settings, sock: socket.socket, *, say: Say, after: Af
         for note in dsns.notes:
             say(note)
         async with build(settings, dsns, clock=clock, ids=ids) as noema:
-            await _first_start(noema, say)
+            await _first_start(noema, say, is_demo=after is not None)
             await _run_http(noema, sock, stop, say, after)
 
 
-async def _first_start(noema: Noema, say: Say) -> None:
+async def _first_start(noema: Noema, say: Say, *, is_demo: bool) -> None:
     if noema.settings.bootstrap_admin is not None:
         name, password = noema.settings.bootstrap_admin
         try:
@@ -130,8 +130,9 @@ async def _first_start(noema: Noema, say: Say) -> None:
                 say(f"The first administrator is {name}, by NOEMA_BOOTSTRAP_ADMIN.")
         except InvalidInput as exc:
             raise ConfigError(f"NOEMA_BOOTSTRAP_ADMIN cannot be used. {exc}") from None
-    if await noema.access.has_token() or await noema.access.users.has_any():
+    if not is_demo or await noema.access.has_token() or await noema.access.users.has_any():
         return
+    # Nobody sets up a demo: its link is a local token's, so that one click leads inside.
     token = await noema.access.create_token(BOOTSTRAP)
     if sys.stdout.isatty():
         say(f"Your first token, for noemactl login; it is not shown again:\n  {token}")
@@ -140,9 +141,18 @@ async def _first_start(noema: Noema, say: Say) -> None:
         say("A first token was made. For one to use: noemactl token create --local")
 
 
-async def _say_the_way_in(noema: Noema, say: Say) -> None:
+async def _say_the_way_in(noema: Noema, say: Say, *, is_demo: bool) -> None:
+    """Print the one link that is of use now: to set Noema up, or to come in."""
+    base_url, access = noema.settings.base_url, noema.access
+    first = None if is_demo else await access.setup.first_link(base_url=base_url)
+    if first is not None:
+        say(
+            "Nobody has an account yet. This link makes the first administrator's; it works once, "
+            f"for a day:\n  {first}"
+        )
+        return
     try:
-        link = await noema.access.new_link(base_url=noema.settings.base_url)
+        link = await access.new_link(base_url=base_url)
     except NotFound:
         say(
             "Nobody is an administrator; make one: "
@@ -152,18 +162,11 @@ async def _say_the_way_in(noema: Noema, say: Say) -> None:
     say(f"Open this link to come in; it works once, for half an hour:\n  {link}")
 
 
-async def _say_what_is_missing(noema: Noema, say: Say) -> None:
-    settings = noema.settings
+def _say_what_is_missing(settings: Settings, say: Say) -> None:
     if not settings.secure:
         say(
             "People reach this daemon by plain http, so its cookies are not marked Secure; for "
             "more than this machine put TLS in front and set NOEMA_PUBLIC_URL."
-        )
-    first = await noema.access.setup.first_link(base_url=settings.base_url)
-    if first is not None:
-        say(
-            "Nobody has an account yet. This link makes the first administrator's; it works once, "
-            f"for a day:\n  {first}"
         )
 
 
@@ -192,9 +195,9 @@ async def _run_http(
             say(f"Database: PostgreSQL {protection.server_version}, protection: {protection.kind}")
             for finding in protection.findings:
                 say(f"Warning: {finding}")
-            await _say_the_way_in(noema, say)
+            await _say_the_way_in(noema, say, is_demo=after is not None)
             if after is None:
-                await _say_what_is_missing(noema, say)
+                _say_what_is_missing(noema.settings, say)
             else:
                 extra = group.create_task(after(noema), name="after")
             stopped = group.create_task(stop.wait(), name="stop")

@@ -59,6 +59,13 @@ async def anonymous(running: Daemon) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+async def door_token(client: httpx.AsyncClient) -> str:
+    """Open the sign-in page and return the token that its form carries."""
+    csrf = re.search(r'name="csrf-token" content="([^"]+)"', (await client.get("/login")).text)
+    assert csrf is not None
+    return csrf[1]
+
+
 @pytest.fixture
 async def browser(database: TestDatabase) -> AsyncIterator[Browser]:
     async with daemon(database) as running, anonymous(running) as client:
@@ -333,7 +340,8 @@ class TestForms:
         assert said.headers["location"] == "/minds/ada"
         assert theme.headers["location"] == "/"
         async with anonymous(busy.daemon) as client:
-            token = {"token": busy.daemon.token, "next": bad}
+            csrf = await door_token(client)
+            token = {"csrf_token": csrf, "token": busy.daemon.token, "next": bad}
             assert (await client.post("/login", data=token)).headers["location"] == "/"
 
     async def test_next_leads_back_to_the_page_of_the_form(self, busy: Browser) -> None:
@@ -398,10 +406,9 @@ class TestDoor:
         self, browser: Browser
     ) -> None:
         async with anonymous(browser.daemon) as client:
-            wrong = await client.post("/login", data={"token": "noema_wrong", "next": "/system"})
-            right = await client.post(
-                "/login", data={"token": browser.daemon.token, "next": "/system"}
-            )
+            form = {"csrf_token": await door_token(client), "next": "/system"}
+            wrong = await client.post("/login", data=form | {"token": "noema_wrong"})
+            right = await client.post("/login", data=form | {"token": browser.daemon.token})
             page = await client.get("/system")
 
         assert wrong.status_code == 401

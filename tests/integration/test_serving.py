@@ -64,10 +64,26 @@ async def serving(command: str = "serve", **settings: str) -> AsyncIterator[tupl
     assert process.returncode in (0, -signal.SIGKILL)
 
 
-async def test_a_first_start_needs_nothing_and_the_link_lets_one_browser_in_once(
+async def test_a_first_start_needs_nothing_and_its_link_makes_the_first_administrator(
     reachable_dir: Path,
 ) -> None:
-    async with serving(NOEMA_DATA_DIR=str(reachable_dir / "data")) as (url, link, _):
+    settings = {"NOEMA_DATA_DIR": str(reachable_dir / "data")}
+    async with serving(**settings) as (url, link, _):
+        code, same_use, err = await run([*_NOEMA, "link"], **settings)
+        async with httpx.AsyncClient(base_url=url) as browser:
+            form = await browser.get(link)
+            home = await browser.get("/")
+
+        assert "/setup?link=" in link
+        assert (code, err) == (0, "")
+        assert "/setup?link=" in same_use
+        assert (form.status_code, home.status_code) == (200, 303)
+
+
+async def test_a_link_lets_one_browser_in_once(reachable_dir: Path) -> None:
+    settings = {"NOEMA_DATA_DIR": str(reachable_dir / "data")}
+    admin = {"NOEMA_BOOTSTRAP_ADMIN": "root:canary-of-the-first-start"}
+    async with serving(**settings, **admin) as (url, link, _):
         async with httpx.AsyncClient() as browser:
             first = await browser.get(link)
             home = await browser.get(url)
