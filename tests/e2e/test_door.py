@@ -17,7 +17,7 @@ async def test_a_link_lets_one_browser_in_once(visitor: Visitor) -> None:
     await second.goto(link)
 
     await expect(first.get_by_role("heading", name="Minds")).to_be_visible()
-    await expect(second.locator("#token-error")).to_contain_text("used before")
+    await expect(second.locator("#login-error")).to_contain_text("used before")
     await second.goto("/")
     await expect(second).to_have_url("/login")
 
@@ -30,11 +30,12 @@ async def test_who_is_not_signed_in_gets_to_the_page_they_asked_for_after_it(
     await page.goto("/events?type=mind.created")
     await expect(page).to_have_url(re.compile(r"/login\?next="))
 
+    await page.get_by_text("Use an API token instead").click()
     await page.get_by_label("Token").fill("noema_of-somebody-else")
-    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_role("button", name="Sign in with the token").click()
     await expect(page.locator("#token-error")).to_be_visible()
     await page.get_by_label("Token").fill(visitor.daemon.token)
-    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_role("button", name="Sign in with the token").click()
 
     await expect(page).to_have_url("/events?type=mind.created")
 
@@ -48,6 +49,7 @@ async def test_signing_out_ends_the_access_of_every_tab_at_once(
     await other.goto(f"/minds/{mind}")
     await is_live(other)
 
+    await page.locator(".me > summary").click()
     await page.get_by_role("button", name="Sign out").click()
 
     await expect(page).to_have_url("/login")

@@ -36,6 +36,12 @@ PAGES: dict[str, Callable[[Fed], str]] = {
     "replay": lambda f: f"/replays/{f.replay}",
     "system": lambda _: "/system",
     "palette": lambda _: "/palette?q=a",
+    "account": lambda _: "/account",
+    "access": lambda _: "/access",
+    "namespaces": lambda _: "/access/tenants",
+    "sessions and tokens": lambda _: "/access/sessions",
+    "audit": lambda _: "/audit",
+    "no audit": lambda _: "/audit?who=nobody",
     "sign-in": lambda _: "/login?next=/events",
     "not found": lambda _: "/minds/nobody",
 }
