@@ -180,6 +180,8 @@ class Gate:
     async def _let_in(self, call: Call, endpoint: Endpoint) -> None:
         request = call.request
         if any(v.startswith(PREFIX) for v in request.query_params.values()):
+            # Nothing that is shown of this request may show it again.
+            call.request = Request({**request.scope, "query_string": b""}, request.receive)
             raise InvalidInput(
                 "A token in a URL ends up in logs; send it as Authorization: Bearer instead."
             )
