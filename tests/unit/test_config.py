@@ -149,3 +149,20 @@ def test_the_client_never_prints_its_token() -> None:
 
     assert (settings.url, settings.token) == ("http://h", "noema_secret")
     assert "noema_secret" not in repr(settings)
+
+
+def test_trusted_proxies_are_addresses_and_networks() -> None:
+    settings = loaded(NOEMA_TRUSTED_PROXIES="10.0.0.5, 192.168.0.0/16 ::1")
+
+    assert [str(n) for n in settings.trusted_proxies] == [
+        "10.0.0.5/32",
+        "192.168.0.0/16",
+        "::1/128",
+    ]
+    assert loaded().trusted_proxies == ()
+
+
+@pytest.mark.parametrize("value", ["proxy.example", "10.0.0.1/8", "10.0.0.0/33", "*"])
+def test_a_trusted_proxy_that_is_no_address_stops_the_start(value: str) -> None:
+    with pytest.raises(ConfigError, match="NOEMA_TRUSTED_PROXIES"):
+        loaded(NOEMA_TRUSTED_PROXIES=value)
