@@ -52,6 +52,11 @@ class Sight:
         """What is equal for two that see the same, and so may share what was read for one."""
         return self.readable, self.tenants, self.belongs_to
 
+    @property
+    def knows_all(self) -> bool:
+        """Whether nothing is left out, so that what is missing is missing in the log itself."""
+        return self.tenants is None
+
     def knows(self, namespace: str) -> bool:
         """Whether there is, for this identity, anything in the namespace."""
         return self.tenants is None or tenant_of(namespace) in self.tenants

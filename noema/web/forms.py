@@ -46,11 +46,11 @@ class MessageBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MindBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """POST /v1/minds."""
+    """POST /v1/minds. It lives in `namespace`, or where the caller acts."""
 
     slug: str
     name: str | None = None
-    namespace: str = "home"
+    namespace: str | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -247,6 +247,28 @@ async def test_speaking_to_a_mind_needs_a_membership_that_writes_in_its_namespac
     assert all(r.result == "denied" for r in rows)
 
 
+async def test_a_mind_lives_where_its_maker_acts_unless_told(here: Place) -> None:
+    made = await here.member_client.post("/v1/minds", json={"slug": "bob"})
+    page = await here.member_client.get("/")
+    elsewhere = await here.member_client.post(
+        "/v1/minds", json={"slug": "cyd", "namespace": "acme/sales"}
+    )
+
+    assert made.json()["namespace"] == "acme/eng"
+    assert 'value="acme/eng"' in page.text
+    assert elsewhere.status_code == 403
+
+
+async def test_what_is_not_known_of_does_not_look_like_a_gap_in_the_log(here: Place) -> None:
+    stranger = await here.someone("eve", ("rival", MemoryRole.OWNER))
+
+    page = await stranger.get("/events")
+    whole = await here.daemon.client.get("/v1/whoami")
+
+    assert "without an event" not in page.text
+    assert whole.json()["console_role"] == "administrator"
+
+
 async def test_one_sees_from_the_namespace_one_acts_in(here: Place) -> None:
     both = await person(
         here.daemon, "amy", ("acme/sales", MemoryRole.MEMBER), ("acme/eng", MemoryRole.MEMBER)

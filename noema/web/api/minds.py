@@ -36,7 +36,7 @@ async def create_mind(call: Call) -> Json:
     mind = await call.services.minds.create(
         slug=body.slug,
         name=body.name,
-        namespace=body.namespace,
+        namespace=body.namespace or call.who.namespace or "home",
         settings=forms.settings_changes(body.settings),
         actor=call.who.actor,
         key=call.key,

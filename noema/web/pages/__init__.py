@@ -43,7 +43,10 @@ ROUTES: Final[tuple[Endpoint, ...]] = (
     ),
     Endpoint(method="GET", path="/setup", handler=setup.show, need="public", is_page=True),
     Endpoint(method="POST", path="/setup", handler=setup.finish, need="public", is_page=True),
-    Endpoint(method="POST", path="/logout", handler=login.sign_out, need="session", is_page=True),
+    Endpoint(
+        method="POST", path="/logout", handler=login.sign_out, need="session",
+        role=ConsoleRole.NONE, is_page=True,
+    ),
     Endpoint(method="POST", path="/theme", handler=login.set_theme, need="public", is_page=True),
     Endpoint(method="GET", path="/", handler=minds.show, need="read", is_page=True),
     Endpoint(

@@ -122,9 +122,8 @@ async def show(call: Call) -> Response:
         error = str(exc)
     shown = found[:limit]
     older = found[limit].seq if len(found) > limit else 0
-    rows = await event_rows(
-        services, shown, before=older if filter_.is_everything and shown else None
-    )
+    is_whole = filter_.is_everything and call.sight.knows_all
+    rows = await event_rows(services, shown, before=older if is_whole and shown else None)
     kept = {k: v for k, v in query.items() if v}
     if limit != _SHOWN:
         kept["limit"] = str(limit)

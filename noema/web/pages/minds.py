@@ -10,7 +10,7 @@ from noema.web.pages.shell import mind_path, page, position, see_other
 
 
 async def show(call: Call) -> Response:
-    return await _page(call, views.MindForm())
+    return await _page(call, views.MindForm(namespace=call.who.namespace or "home"))
 
 
 async def create(call: Call) -> Response:

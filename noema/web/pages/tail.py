@@ -219,7 +219,8 @@ class _Watch:
         pieces: list[Piece] = []
         for topic in self._topics:
             if topic.kind == "events" and topic.filter.holds(event):
-                gap = event.seq - before - 1 if topic.filter.is_everything else 0
+                is_whole = topic.filter.is_everything and self._call.sight.knows_all
+                gap = event.seq - before - 1 if is_whole else 0
                 html = await self._event(event, gap)
                 pieces.append(Piece(topic.name, "prepend", "#events-rows", html))
             elif topic.mind is None or topic.mind.id != event.mind_id:
