@@ -2,19 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import httpx
 import pytest
 
+from noema.auth.model import Origin, Session
 from noema.core.identity import LOCAL, ConsoleRole, MemoryRole
 from noema.web.sighted import Hidden, veil_of, veiled
 from tests.conftest import TestDatabase
 from tests.helpers import eventually
-from tests.people import Person, namespaces, person, script
+from tests.people import PASSWORD, Person, namespaces, person, script
 from tests.running import Daemon, daemon
 
 CANARY = "zanzibarcanary"
@@ -374,43 +376,72 @@ async def test_the_stream_shows_each_reader_what_that_one_may_see(here: Place, u
     assert "message.received" not in readers[2].text
 
 
-@pytest.mark.parametrize("change", ["membership", "role", "disabled", "password", "suspended"])
-async def test_a_change_of_what_one_may_see_ends_open_streams_within_a_second(
-    here: Place, change: str
+def _changes(
+    here: Place, session: Session, browser: httpx.AsyncClient, token: UUID
+) -> dict[str, Callable[[], Awaitable[object]]]:
+    access = here.daemon.noema.access
+    users = access.users
+    there, role = "acme/eng", MemoryRole.AUDITOR
+    origin = Origin(address="192.0.2.1")
+    return {
+        "membership": lambda: users.revoke(LOCAL, "amy", namespace=there),
+        "memory role": lambda: users.grant(LOCAL, "amy", namespace=there, role=role),
+        "console role": lambda: users.set_role(LOCAL, "amy", ConsoleRole.OBSERVER),
+        "disabled": lambda: users.disable(LOCAL, "amy"),
+        "suspended": lambda: access.tenants.suspend(LOCAL, "acme"),
+        "password": lambda: access.account.change_password(
+            session, old=PASSWORD, new=f"{PASSWORD}-2", origin=origin
+        ),
+        "token revoked": lambda: access.tokens.revoke(session, token),
+        "logout": lambda: browser.post("/logout"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "ends"),
+    [
+        ("membership", {"browser", "script"}), ("memory role", {"browser", "script"}),
+        ("disabled", {"browser", "script"}), ("suspended", {"browser", "script"}),
+        ("console role", {"browser"}), ("password", {"browser"}), ("logout", {"browser"}),
+        ("token revoked", {"script"}), ("membership runs out", {"browser", "script"}),
+    ],
+)  # fmt: skip
+async def test_guarantee_12_what_changes_ones_rights_ends_open_streams_within_a_second(
+    here: Place, change: str, ends: set[str]
 ) -> None:
     amy = await person(here.daemon, "amy", ("acme/eng", MemoryRole.MEMBER))
     client = await here.client(amy)
     token = await here.script(await amy.token("acme/eng"))
-    readers = [Reader(client, "/v1/events/stream"), Reader(token, "/v1/events/stream")]
     access = here.daemon.noema.access
+    session = await amy.session()
+    (listed,) = await access.tokens.visible(session)
+    soon = datetime.now(UTC) + timedelta(seconds=4)
+    if change == "membership runs out":
+        await access.users.grant(
+            LOCAL, "amy", namespace="acme/eng", role=MemoryRole.MEMBER, valid_to=soon
+        )
+    readers = {
+        "browser": Reader(client, "/v1/events/stream"),
+        "script": Reader(token, "/v1/events/stream"),
+    }
 
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        for reader in readers:
-            group.create_task(reader.run())
+        tasks = [group.create_task(r.run()) for r in readers.values()]
         await eventually(lambda: here.daemon.noema.feed.watchers == 2)
-        match change:
-            case "membership":
-                await access.users.revoke(LOCAL, "amy", namespace="acme/eng")
-            case "role":
-                await access.users.grant(
-                    LOCAL, "amy", namespace="acme/eng", role=MemoryRole.AUDITOR
-                )
-            case "disabled":
-                await access.users.disable(LOCAL, "amy")
-            case "suspended":
-                await access.tenants.suspend(LOCAL, "acme")
-            case _:
-                await access.tokens.revoke(
-                    await amy.session(),
-                    next(t.id for t in await access.tokens.visible(await amy.session())),
-                )
-                await access.end_session(await amy.session())
+        if change == "membership runs out":
+            await asyncio.sleep(max(0.0, (soon - datetime.now(UTC)).total_seconds()))
+        else:
+            await _changes(here, session, client, listed.id)[change]()
         changed = asyncio.get_running_loop().time()
-        await eventually(lambda: all(r.is_over for r in readers), within_s=10)
+        await eventually(lambda: all(readers[name].is_over for name in ends), within_s=10)
         took_s = asyncio.get_running_loop().time() - changed
+        over = {name for name, reader in readers.items() if reader.is_over}
+        for task in tasks:
+            task.cancel()
 
     assert took_s < 1
-    assert all("event: end" in r.text for r in readers)
+    assert over == ends
+    assert all("event: end" in readers[name].text for name in ends)
 
 
 async def test_what_is_veiled_has_no_content_and_computes_like_what_was_redacted(
