@@ -242,6 +242,7 @@ class TestSetup:
             assert await who(one) == "user:ada"
             assert spent.status_code == 401
             assert await audited(running, "user.bootstrap") == ["ok"]
+            assert await audited(running, "setup.open") == ["denied"]
 
     async def test_a_person_that_an_administrator_makes_chooses_their_password(
         self, ada: Visitor, stranger: Visitor

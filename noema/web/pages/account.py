@@ -221,7 +221,7 @@ def _token_form(
     return doors.TokenForm(
         name=form.get("name", "") if error else "",
         namespace=form.get("namespace", "") or session.identity.namespace,
-        memory_role=form.get("memory_role", "") or session.identity.role.value,
+        memory_role=form.get("memory_role", "") or MemoryRole.AGENT.value,
         console_role=form.get("console_role", "") or ConsoleRole.NONE.value,
         days=form.get("days", "") or "90",
         namespaces=tuple(sorted({m.namespace for m in session.memberships})),

@@ -22,10 +22,10 @@ async def show(call: Call) -> Response:
     """Show what the link is for, without using it."""
     link = call.query.get("link", "")
     try:
-        found = await call.services.access.setup.look(link)
-    except Unauthorised as exc:
+        user = await _user_of(call, link)
+    except (Unauthorised, RateLimited) as exc:
         return _spent(call, exc)
-    return _form(call, link, found.user)
+    return _form(call, link, user)
 
 
 async def finish(call: Call) -> Response:
@@ -34,7 +34,7 @@ async def finish(call: Call) -> Response:
     access, link = call.services.access, call.form.get("link", "")
     user: str | None = None
     try:
-        user = (await access.setup.look(link)).user
+        user = await _user_of(call, link)
         password = door.twice(call, "password")
         if user is None:
             name = call.form.get("name", "")
@@ -44,9 +44,9 @@ async def finish(call: Call) -> Response:
         else:
             name = user
             await access.setup.choose_password(link, password, origin=origin_of(call))
-    except (InvalidInput, RateLimited) as exc:
+    except InvalidInput as exc:
         return _form(call, link, user, exc)
-    except (Unauthorised, Conflict) as exc:
+    except (Unauthorised, Conflict, RateLimited) as exc:
         return _spent(call, exc)
     answer = await access.log_in(
         name, password, origin=origin_of(call), replacing=door.present_secret(call)
@@ -54,11 +54,23 @@ async def finish(call: Call) -> Response:
     return door.after_password(call, answer, "/")
 
 
-def _form(
-    call: Call, link: str, user: str | None, exc: InvalidInput | RateLimited | None = None
-) -> Response:
-    status, headers = status_of(exc)
-    field = exc.field if isinstance(exc, InvalidInput) else None
+async def _user_of(call: Call, link: str) -> str | None:
+    """Return who the link is for, None for the first administrator.
+
+    Raises Unauthorised where it is spent and RateLimited after many of those.
+    """
+    setup = call.services.access.setup
+    try:
+        return (await setup.look(link)).user
+    except Unauthorised:
+        # The attempt to use it counts against the address and leaves its row in the audit log.
+        await setup.choose_password(link, "", origin=origin_of(call))
+        raise
+
+
+def _form(call: Call, link: str, user: str | None, exc: InvalidInput | None = None) -> Response:
+    status, _ = status_of(exc)
+    field = None if exc is None else exc.field
     named: dict[str | None, Literal["name", "again"]] = {"name": "name", "again": "again"}
     context = doors.SetupPage(
         link=link,
@@ -68,7 +80,7 @@ def _form(
         wrong=named.get(field, "password"),
     )
     title = "Set up Noema" if user is None else "Choose a password"
-    return door.door_page(call, "setup.html", context, title=title, status=status, headers=headers)
+    return door.door_page(call, "setup.html", context, title=title, status=status)
 
 
 def _spent(call: Call, exc: NoemaError) -> Response:
