@@ -17,6 +17,7 @@ from noema.cognition import store
 from noema.cognition.attention import MAX_WEIGHT
 from noema.cognition.defaults import DEFAULTS
 from noema.cognition.model import FEATURES, MICRO, Mind, MindSettings, Mode
+from noema.cognition.state import GOALS_KEPT
 from noema.core.canonical import canonical, escape, escape_tree
 from noema.core.clock import Clock, Ids, to_micros
 from noema.core.errors import Conflict, InvalidInput, NotFound, TooLarge
@@ -141,7 +142,7 @@ class Minds:
             mind = self._ids.new()
             if key is not None:
                 body = escape_tree([slug, name, namespace, msgspec.to_builtins(chosen)])
-                wanted = _idempotency(f"minds {actor}", key, body, {"slug": slug})
+                wanted = idempotency_of(f"minds {actor}", key, body, {"slug": slug})
                 if await self._events.claim(tx, wanted) is not None:
                     return await _only(tx, slug)
             await store.insert_mind(
@@ -185,12 +186,14 @@ class Minds:
         """Return how many stimuli the mind has not taken yet."""
         return await self._events.count_waiting(mind.id, mind.cursor)
 
-    async def rename(self, slug: str, name: str) -> Mind:
+    async def rename(self, slug: str, name: str, *, actor: str) -> Mind:
         """Give the mind another name."""
         _check_name(name)
         mind = await self.get(slug)
         async with self._db.transaction() as tx:
             await store.rename(tx.conn, mind.id, name)
+            renamed = self._event(tx, "mind.renamed", mind.id, actor, content={"name": name})
+            await self._events.append(tx, [renamed])
         return await self.get(slug)
 
     async def modes(self) -> dict[str, Mode]:
@@ -297,10 +300,14 @@ class Minds:
             await self._events.append(tx, [event])
         return await self.get(slug)
 
-    async def step(self, slug: str, *, actor: str) -> None:
-        """Ask for one cycle now, whatever the mode."""
+    async def step(self, slug: str, *, actor: str, key: str | None = None) -> None:
+        """Ask for one cycle now, whatever the mode; with an idempotency key, once."""
         mind = await self.get(slug)
         async with self._db.transaction() as tx:
+            if key is not None:
+                wanted = idempotency_of(f"steps {mind.id} {actor}", key, None, {})
+                if await self._events.claim(tx, wanted) is not None:
+                    return
             await self._events.append(tx, [self._event(tx, "step.requested", mind.id, actor)])
 
     async def receive(
@@ -345,7 +352,7 @@ class Minds:
         idempotency = None
         if key is not None:
             body = escape_tree(msgspec.to_builtins(list(stimuli)))
-            idempotency = _idempotency(f"stimuli {mind.id} {actor}", key, body, {"ids": ids})
+            idempotency = idempotency_of(f"stimuli {mind.id} {actor}", key, body, {"ids": ids})
         receipt = await self._writer.submit(Unit(events=events, idempotency=idempotency))
         if receipt.repeated is not None:
             return Accepted(ids=tuple(receipt.repeated["ids"]), is_repeat=True)
@@ -388,7 +395,7 @@ class Minds:
         if key is not None:
             answer = {"ids": [str(event.id)], "conversation": str(chosen)}
             body = escape_tree({"text": text, "conversation": str(conversation)})
-            idempotency = _idempotency(f"messages {mind.id} {actor}", key, body, answer)
+            idempotency = idempotency_of(f"messages {mind.id} {actor}", key, body, answer)
         receipt = await self._writer.submit(
             Unit(events=(event,), messages=(message,), idempotency=idempotency)
         )
@@ -444,7 +451,8 @@ class Minds:
     ) -> GoalRow:
         """Give the mind a goal. Priority in micro-units, 0 to 1,000,000.
 
-        With an idempotency key a repeated call returns the goal that the first one gave.
+        With an idempotency key a repeated call returns the goal that the first one gave. Raises
+        Conflict where the mind has as many open goals as it can keep in sight.
         """
         if not text.strip():
             raise InvalidInput("A goal needs a text: the words to watch for.", field="text")
@@ -457,10 +465,12 @@ class Minds:
             goal = self._ids.new()
             if key is not None:
                 body = escape_tree([text, priority])
-                wanted = _idempotency(f"goals {mind.id} {actor}", key, body, {"goal": str(goal)})
+                wanted = idempotency_of(f"goals {mind.id} {actor}", key, body, {"goal": str(goal)})
                 answered = await self._events.claim(tx, wanted)
                 if answered is not None:
                     return GoalRow(**await store.goal(tx.conn, UUID(answered["goal"])))
+            if await store.count_open_goals(tx.conn, mind.id) >= GOALS_KEPT:
+                raise Conflict(f"{slug} has {GOALS_KEPT} open goals; close one first.")
             await store.insert_goal(tx.conn, mind.id, goal, text, priority, actor=actor, at=tx.now)
             event = self._event(
                 tx, "goal.set", mind.id, actor,
@@ -560,7 +570,8 @@ def _checked_weights(weights: Mapping[str, Any]) -> dict[str, int]:
     return dict(weights)
 
 
-def _idempotency(scope: str, key: str, body: Any, response: Mapping[str, Any]) -> Idempotency:
+def idempotency_of(scope: str, key: str, body: Any, response: Mapping[str, Any]) -> Idempotency:
+    """Return the claim of a key for this (escaped) body; InvalidInput where the key is too long."""
     if not 1 <= len(key) <= 200:
         raise InvalidInput("An idempotency key has 1 to 200 characters.", field="Idempotency-Key")
     digest = sha256(canonical(body)).digest()

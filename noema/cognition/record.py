@@ -56,7 +56,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """One cycle as the log tells it. `entered` is the mode and version that it changed to, if any."""
+    """One cycle as the log tells it; `entered` is the mode and version it changed to, if it did."""
 
     id: UUID
     number: int

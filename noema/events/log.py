@@ -82,13 +82,26 @@ class EventLog:
             )
 
     async def waiting(
-        self, mind: UUID, *, control: int, stimuli: int, limit: int
+        self, mind: UUID, *, control: int, stimuli: int, most_control: int, most_stimuli: int
     ) -> tuple[list[Event], list[Event]]:
         """Return what the mind has not observed after the two positions: control, stimuli."""
         async with self._db.reading() as tx:
             return (
-                await store.control_after(tx.conn, mind, control, through=_END, limit=limit),
-                await store.stimuli_after(tx.conn, mind, stimuli, through=_END, limit=limit),
+                await store.control_after(tx.conn, mind, control, through=_END, limit=most_control),
+                await store.stimuli_after(tx.conn, mind, stimuli, through=_END, limit=most_stimuli),
+            )
+
+    async def ahead(
+        self, mind: UUID, *, control: int, stimuli: int, urgency: int
+    ) -> tuple[bool, bool, int]:
+        """Return what calls after the two positions, however much stands before it.
+
+        Whether a step was requested, whether a stimulus is as urgent as that, and the position up
+        to which stimuli were looked at.
+        """
+        async with self._db.reading() as tx:
+            return await store.ahead(
+                tx.conn, mind, control=control, stimuli=stimuli, urgency=urgency
             )
 
     async def stimuli_between(

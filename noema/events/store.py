@@ -84,6 +84,17 @@ _COUNT_STIMULI = """
     ) waiting
 """
 
+_AHEAD = """
+    SELECT EXISTS (
+               SELECT FROM cognitive_events
+               WHERE mind_id = $1 AND seq > $2 AND type = 'step.requested'
+           ) AS is_stepped,
+           coalesce(bool_or((s.data ->> 'urgency')::bigint >= $4), false) AS is_urgent,
+           coalesce(max(s.seq), $3) AS through
+    FROM cognitive_events s
+    WHERE s.mind_id = $1 AND s.seq > $3 AND s.type = 'stimulus.received'
+"""
+
 _GET = """
     SELECT seq, id, type, occurred_at, recorded_at, actor, mind_id, cycle_id, causes, data, content,
            salt, commitment
@@ -436,6 +447,13 @@ async def control_after(
     conn: Conn, mind: UUID, seq: int, *, through: int, limit: int
 ) -> list[Event]:
     return [_event(r) for r in await conn.fetch(_CONTROL_AFTER, mind, seq, through, limit)]
+
+
+async def ahead(
+    conn: Conn, mind: UUID, *, control: int, stimuli: int, urgency: int
+) -> tuple[bool, bool, int]:
+    row = await conn.fetchrow(_AHEAD, mind, control, stimuli, urgency)
+    return (False, False, stimuli) if row is None else tuple(row)
 
 
 async def count_stimuli(conn: Conn, mind: UUID, seq: int, *, at_most: int) -> int:

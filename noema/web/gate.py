@@ -189,13 +189,21 @@ class Gate:
             return
         origin = request.headers.get("origin")
         if origin is not None:
-            if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+            if authority(origin) != request.headers.get("host", "").lower():
                 raise Denied("This came from another site; reload the page and try again.")
         elif request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Denied("This came from another site; reload the page and try again.")
         call.form = await _form(request, call.body)
         if call.session is not None:
             _check_csrf(call, call.session)
+
+
+def authority(url: str) -> str:
+    """Return host and port of the URL, in lower case; nothing of what is no URL."""
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _login_path(request: Request) -> str:

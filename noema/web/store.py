@@ -113,6 +113,10 @@ _LEASES = """
 """
 
 
+def _escaped(text: str | None) -> str | None:
+    return None if text is None else escape(text)
+
+
 class Pages:
     """Reads for the pages and the API; each is one transaction."""
 
@@ -134,7 +138,7 @@ class Pages:
         """
         async with self._db.reading() as tx:
             rows = await tx.conn.fetch(
-                _CYCLES, mind, 2**62 if before is None else before, trigger, limit
+                _CYCLES, mind, 2**62 if before is None else before, _escaped(trigger), limit
             )
         return [{**r, "content": unescape_tree(r["content"])} for r in rows]
 
@@ -143,7 +147,7 @@ class Pages:
     ) -> list[Mapping[str, Any]]:
         """Return completed cycles above the number, oldest first."""
         async with self._db.reading() as tx:
-            rows = await tx.conn.fetch(_CYCLES_UP, mind, number, trigger, limit)
+            rows = await tx.conn.fetch(_CYCLES_UP, mind, number, _escaped(trigger), limit)
         return [{**r, "content": unescape_tree(r["content"])} for r in rows]
 
     async def cycle_id(self, mind: UUID, number: int) -> UUID:

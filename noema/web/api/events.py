@@ -26,7 +26,7 @@ async def list_events(call: Call) -> Json:
         raise InvalidInput("order is asc or desc.", field="order")
     position = call.query.get("after")
     seq = decode_position(position) if position else None
-    mind, type_ = await _mind_id(call), call.query.get("type") or None
+    mind, type_ = await _mind_id(call), forms.text_of(call.query, "type")
     text = call.query.get("text") or None
     since, until = forms.moment(call.query, "from"), forms.moment(call.query, "to")
     events = call.services.events
@@ -63,8 +63,10 @@ def resume_from(call: Call) -> int | None:
 
 
 async def stream(call: Call) -> Response:
-    after = resume_from(call)
-    mind, type_ = await _mind_id(call), call.query.get("type") or None
+    asked = resume_from(call)
+    # A position of another log, or of one that was set back, would wait for ever to be reached.
+    after = None if asked is None else min(asked, await call.services.events.head())
+    mind, type_ = await _mind_id(call), forms.text_of(call.query, "type")
     return EventStream(_frames(call, after, mind, type_))
 
 
@@ -85,7 +87,7 @@ async def _frames(
 
 
 async def is_still_in(call: Call) -> bool:
-    """Whether the session that opened a stream still holds; a token is asked for anew each time."""
+    """Whether the session that opened a stream still holds; a token cannot be revoked yet."""
     if call.session is None:
         return True
     secret = call.request.cookies.get(cookie_name(call.services), "")

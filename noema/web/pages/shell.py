@@ -12,7 +12,7 @@ from noema.core.errors import NoemaError
 from noema.events.model import encode_position
 from noema.web import problem, views
 from noema.web.call import Call
-from noema.web.gate import cookie_name
+from noema.web.gate import authority, cookie_name
 from noema.web.live import Readings, Streams
 from noema.web.render import Renderer, Shell, Theme
 
@@ -121,8 +121,9 @@ def here(call: Call) -> str:
     if request.method in ("GET", "HEAD"):
         query = f"?{request.url.query}" if request.url.query else ""
         return local_path(request.url.path + query, local_path(request.url.path))
-    came_from = urlsplit(request.headers.get("referer", ""))
-    if came_from.netloc == request.headers.get("host", ""):
+    referer = request.headers.get("referer", "")
+    if authority(referer) == request.headers.get("host", "").lower():
+        came_from = urlsplit(referer)
         return local_path(came_from.path + (f"?{came_from.query}" if came_from.query else ""))
     return "/"
 

@@ -51,6 +51,7 @@ _FRAGMENTS_KEPT: Final = 2_000
 _CHANGES_A_MIND: Final = frozenset(
     {
         "mind.created",
+        "mind.renamed",
         "stimulus.received",
         "message.received",
         "mode.set",
@@ -63,6 +64,8 @@ _CHANGES_A_MIND: Final = frozenset(
 
 async def stream(call: Call) -> Response:
     """Answer with the events as JSON, or, where `live` names topics, with fragments of pages."""
+    if call.request.method == "HEAD":
+        return Response(media_type=EventStream.media_type)
     names = list(dict.fromkeys(call.request.query_params.getlist("live")))
     answer = await (_fragments(call, names) if names else api.stream(call))
     if call.session is not None and isinstance(answer, EventStream):
