@@ -16,6 +16,7 @@ from noema.events.unit import Idempotency
 
 KEEP_KEYS: Final = timedelta(days=7)
 _SCANNED_LINES: Final = 5_000
+_SEARCH_WITHIN_S: Final = 5
 _END: Final = 2**62
 
 
@@ -68,8 +69,13 @@ class EventLog:
         until: datetime | None = None,
         limit: int = 100,
     ) -> list[Event]:
-        """Return the events before the position (the newest where None), newest first."""
+        """Return the events before the position (the newest where None), newest first.
+
+        Raises InvalidInput where a search for a text takes longer than five seconds.
+        """
         async with self._db.reading() as tx:
+            if text is not None:
+                await store.limit_search(tx.conn, _SEARCH_WITHIN_S)
             return await store.before(
                 tx.conn,
                 _END if seq is None else seq,

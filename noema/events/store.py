@@ -141,6 +141,8 @@ _SET_CONSUMER = """
     WHERE c.position < excluded.position
 """
 
+_LIMIT_SEARCH = "SELECT set_config('statement_timeout', $1, true)"
+
 _CLAIM_KEY = """
     INSERT INTO idempotency_keys (scope, key, request_hash, response) VALUES ($1, $2, $3, $4)
     ON CONFLICT DO NOTHING RETURNING key
@@ -414,6 +416,10 @@ async def after(
     return [_event(r) for r in await conn.fetch(_AFTER, seq, mind, type_, limit)]
 
 
+async def limit_search(conn: Conn, seconds: int) -> None:
+    await conn.execute(_LIMIT_SEARCH, f"{seconds}s")
+
+
 async def before(
     conn: Conn,
     seq: int,
@@ -426,7 +432,12 @@ async def before(
     until: datetime | None = None,
 ) -> list[Event]:
     pattern = None if text is None else contains(escape(text))
-    rows = await conn.fetch(_BEFORE, seq, mind, type_, limit, pattern, since, until)
+    try:
+        rows = await conn.fetch(_BEFORE, seq, mind, type_, limit, pattern, since, until)
+    except asyncpg.QueryCanceledError:
+        raise InvalidInput(
+            "The search took too long; narrow it by mind, type or time.", field="text"
+        ) from None
     return [_event(r) for r in rows]
 
 
