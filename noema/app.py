@@ -43,6 +43,7 @@ log = structlog.get_logger()
 
 CHANNEL: Final = "noema_events"
 _POOL: Final = 10
+_THINKING_POOL: Final = 4
 _HOUSEKEEPING_S: Final = 3600.0
 
 
@@ -140,17 +141,22 @@ async def build(
         db = await stack.enter_async_context(
             connect(dsns.app, clock=clock, min_size=2, max_size=_POOL, role=role)
         )
+        # Minds read over connections of their own, so that slow pages cannot hold them up.
+        thinking = await stack.enter_async_context(
+            connect(dsns.app, clock=clock, min_size=1, max_size=_THINKING_POOL, role=role)
+        )
         async with db.reading() as tx:
             protected = await protection.inspect(tx)
         await keys_of(settings, db).check()
         events = EventLog(db=db)
+        observed = EventLog(db=thinking)
         writer = Writer(connect=lambda: single(dsns.app, role), clock=clock)
         runner = Runner(
-            db=db,
-            events=events,
+            db=thinking,
+            events=observed,
             writer=writer,
-            thinker=Thinker(processes=ALL, events=events, clock=clock, ids=ids),
-            executive=Executive(db=db, writer=writer, clock=clock, ids=ids),
+            thinker=Thinker(processes=ALL, events=observed, clock=clock, ids=ids),
+            executive=Executive(db=thinking, writer=writer, clock=clock, ids=ids),
             clock=clock,
             owner=ids.new(),
             lease_s=lease_s,

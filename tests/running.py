@@ -11,7 +11,7 @@ import httpx
 import uvicorn
 
 from noema.app import Dsns, Noema, build
-from noema.cli.serving import Server, bind
+from noema.cli.serving import BoundedHttp, Server, bind
 from noema.cognition.runner import LEASE_S
 from noema.config import Settings
 from noema.core.clock import Clock, SystemClock, UuidV7Ids
@@ -71,8 +71,8 @@ async def daemon(
     ) as noema:
         token = await noema.access.create_token("test")
         config = uvicorn.Config(
-            create(noema), loop="none", lifespan="off", ws="none", log_config=None,
-            access_log=False, proxy_headers=False, timeout_graceful_shutdown=5,
+            create(noema), http=BoundedHttp, loop="none", lifespan="off", ws="none",
+            log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=5,
         )  # fmt: skip
         server = Server(config)
         async with asyncio.TaskGroup() as group:

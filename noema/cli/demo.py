@@ -4,7 +4,6 @@ Without a file it makes lines up: an SSH server and its kernel on an ordinary da
 the usual, rare lines now and then, and an attack that swells and ebbs.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ import structlog
 
 from noema.app import Noema
 from noema.cli.timestamps import leading_time
-from noema.cognition.minds import MAX_TEXT_BYTES, NewStimulus
+from noema.cognition.minds import MAX_BATCH, MAX_TEXT_BYTES, NewStimulus
 from noema.core.clock import Clock, from_micros
 from noema.core.errors import NoemaError, NotFound, Unavailable
 
@@ -24,6 +23,7 @@ log = structlog.get_logger()
 SLUG: Final = "sentinel"
 _ACTOR: Final = "daemon:demo"
 _BATCH_S: Final = 0.5
+_RETRY_S: Final = 1.0
 _HEAD_START: Final = timedelta(days=3)
 _USERS: Final = ("root", "admin", "deploy", "backup", "git", "oracle", "test")
 _RARE: Final = (
@@ -68,25 +68,32 @@ class Stream:
         async for batch in self._batches(noema):
             if not batch:
                 continue
+            await self._send(noema, batch)
+        log.info("demo_input_ended")
+
+    async def _send(self, noema: Noema, batch: list[NewStimulus]) -> None:
+        while True:
             try:
                 await noema.minds.receive(SLUG, batch, actor=_ACTOR)
             except Unavailable:
-                await asyncio.sleep(1.0)
+                await noema.clock.sleep(_RETRY_S)
             except NoemaError as exc:
                 log.warning("demo_lines_refused", reason=str(exc))
-        log.info("demo_input_ended")
+                return
+            else:
+                return
 
     async def _batches(self, noema: Noema) -> AsyncIterator[list[NewStimulus]]:
         lines = self._invented(noema.clock) if self._path is None else _of_file(self._path)
-        per_batch = max(1, round(self._lines_per_s * _BATCH_S))
+        per_batch = min(MAX_BATCH, max(1, round(self._lines_per_s * _BATCH_S)))
         pause_s = per_batch / self._lines_per_s
         batch: list[NewStimulus] = []
         for line in lines:
             batch.append(line)
             if len(batch) >= per_batch:
-                yield batch[:1000]
-                batch = batch[1000:]
-                await asyncio.sleep(pause_s)
+                yield batch
+                batch = []
+                await noema.clock.sleep(pause_s)
         yield batch
 
     def _invented(self, clock: Clock) -> Iterator[NewStimulus]:
@@ -122,7 +129,7 @@ def _of_file(path: Path) -> Iterator[NewStimulus]:
             text = raw.rstrip(b"\r\n").decode("utf-8", errors="backslashreplace")
             if not text.strip():
                 continue
-            if len(raw) > MAX_TEXT_BYTES:
+            if len(text.encode()) > MAX_TEXT_BYTES:
                 dropped += 1
                 continue
             found = leading_time(text, year=year, zone=UTC)

@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from noema import __version__
 from noema.app import Noema, build, open_database
@@ -23,6 +24,7 @@ from noema.web.app import create
 log = structlog.get_logger()
 
 BOOTSTRAP: Final = "bootstrap"
+MAX_HEAD_BYTES: Final = 64 * 1024
 _STOP_S: Final = 10
 
 Say = Callable[[str], None]
@@ -86,6 +88,31 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
         await main()
 
     uvloop.run(awaited())
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """HTTP as uvicorn speaks it, for heads of at most 64 KiB.
+
+    The parser itself takes a head of any length, and puts it together so slowly that one endless
+    header, sent by anybody, would stand still all minds.
+    """
+
+    _head_bytes = 0
+    _is_in_head = True
+
+    def data_received(self, data: bytes) -> None:
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._is_in_head and self._head_bytes > MAX_HEAD_BYTES and self.parser is not None:
+            self.send_400_response("The head of this request is over 64 KiB.")
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_in_head, self._head_bytes = True, 0
+        super().on_message_complete()
 
 
 class Server(uvicorn.Server):
@@ -175,7 +202,7 @@ async def _run_http(
 ) -> None:
     config = uvicorn.Config(
         create(noema),
-        http="httptools",
+        http=BoundedHttp,
         loop="none",
         lifespan="off",
         ws="none",

@@ -18,6 +18,7 @@ from noema.cognition.state import (
     MindState,
     Modes,
     conclude,
+    modes_then,
     observe,
     timer_after,
 )
@@ -240,4 +241,5 @@ def refold(
     state, brain = observe(
         state, control, stimuli, now_us=cycle.as_of_us, trigger=cycle.trigger, modes=modes
     )
+    modes = modes_then(modes, cycle.entered)
     return conclude(state, brain, cycle.outcome, cycle.thoughts, modes).state

@@ -6,7 +6,7 @@ event, so a replay sees the change at the very cycle that saw it first.
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
@@ -17,7 +17,8 @@ from noema.cognition import store
 from noema.cognition.attention import MAX_WEIGHT
 from noema.cognition.defaults import DEFAULTS
 from noema.cognition.model import FEATURES, MICRO, Mind, MindSettings, Mode
-from noema.core.canonical import canonical, escape_tree
+from noema.cognition.state import GOALS_KEPT
+from noema.core.canonical import canonical, escape, escape_tree
 from noema.core.clock import Clock, Ids, to_micros
 from noema.core.errors import Conflict, InvalidInput, NotFound, TooLarge
 from noema.core.identity import check_namespace
@@ -28,8 +29,12 @@ from noema.events.unit import Idempotency, Message, Unit
 from noema.events.writer import Writer
 
 MAX_TEXT_BYTES: Final = 64 * 1024
-MAX_BATCH: Final = 1_000
-URGENT: Final = 800_000
+MAX_META_BYTES: Final = 64 * 1024
+MAX_META_DEPTH: Final = 32
+MAX_BATCH: Final = 2_000
+# A day inside what a datetime holds, so that no zone and no server pushes a time out of it.
+EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}\Z")
 
@@ -131,16 +136,15 @@ class Minds:
             )
         check_namespace(namespace)
         name = name or slug
-        if len(name) > 200:
-            raise InvalidInput("A name has at most 200 characters.", field="name")
+        _check_name(name)
         chosen = merge_settings(DEFAULTS, settings or {})
         async with self._db.transaction() as tx:
             mind = self._ids.new()
             if key is not None:
                 body = escape_tree([slug, name, namespace, msgspec.to_builtins(chosen)])
-                wanted = _idempotency(f"minds {actor}", key, body, {"slug": slug})
+                wanted = idempotency_of(f"minds {actor}", key, body, {"slug": slug})
                 if await self._events.claim(tx, wanted) is not None:
-                    return await self.get(slug)
+                    return await _only(tx, slug)
             await store.insert_mind(
                 tx.conn, id_=mind, slug=slug, name=name, namespace=namespace, next_due=tx.now
             )
@@ -161,10 +165,7 @@ class Minds:
     async def get(self, slug: str) -> Mind:
         """Return the mind of that slug."""
         async with self._db.reading() as tx:
-            found = await store.minds(tx.conn, slug=slug, limit=1)
-        if not found:
-            raise NotFound("mind", slug)
-        return found[0]
+            return await _only(tx, slug)
 
     async def by_id(self, mind: UUID) -> Mind:
         """Return the mind of that id."""
@@ -177,19 +178,22 @@ class Minds:
     async def list_(self, *, after: str | None = None, limit: int = 500) -> list[Mind]:
         """Return the minds by slug, those after the given one."""
         async with self._db.reading() as tx:
-            return await store.minds(tx.conn, after=after, limit=limit)
+            return await store.minds(
+                tx.conn, after=None if after is None else escape(after), limit=limit
+            )
 
     async def backlog(self, mind: Mind) -> int:
         """Return how many stimuli the mind has not taken yet."""
         return await self._events.count_waiting(mind.id, mind.cursor)
 
-    async def rename(self, slug: str, name: str) -> Mind:
+    async def rename(self, slug: str, name: str, *, actor: str) -> Mind:
         """Give the mind another name."""
-        if not 1 <= len(name) <= 200:
-            raise InvalidInput("A name has 1 to 200 characters.", field="name")
+        _check_name(name)
         mind = await self.get(slug)
         async with self._db.transaction() as tx:
             await store.rename(tx.conn, mind.id, name)
+            renamed = self._event(tx, "mind.renamed", mind.id, actor, content={"name": name})
+            await self._events.append(tx, [renamed])
         return await self.get(slug)
 
     async def modes(self) -> dict[str, Mode]:
@@ -260,9 +264,10 @@ class Minds:
     async def set_mode(
         self, slug: str, name: str, *, for_s: int | None = None, focus: str = "", actor: str
     ) -> Mind:
-        """Put the mind into a mode, for a time if the mode expires; it wins over a cycle under way.
+        """Put the mind into a mode; it wins over a cycle under way.
 
-        Raises InvalidInput where there is no such mode.
+        `for_s` is how long an expiring mode lasts, in seconds, where not as long as usual. Raises
+        InvalidInput where there is no such mode, or it does not expire.
         """
         mind = await self.get(slug)
         modes = await self.modes()
@@ -273,6 +278,10 @@ class Minds:
             )
         if for_s is not None and not 1 <= for_s <= 7 * 86_400:
             raise InvalidInput("A mode lasts from 1 second to 7 days.", field="for_s")
+        if for_s is not None and not mode.does_expire:
+            raise InvalidInput(
+                f"The mode {name} lasts until another is set; leave the time out.", field="for_s"
+            )
         if len(focus) > 500:
             raise TooLarge("A focus has at most 500 characters.", field="focus")
         async with self._db.transaction() as tx:
@@ -291,10 +300,14 @@ class Minds:
             await self._events.append(tx, [event])
         return await self.get(slug)
 
-    async def step(self, slug: str, *, actor: str) -> None:
-        """Ask for one cycle now, whatever the mode."""
+    async def step(self, slug: str, *, actor: str, key: str | None = None) -> None:
+        """Ask for one cycle now, whatever the mode; with an idempotency key, once."""
         mind = await self.get(slug)
         async with self._db.transaction() as tx:
+            if key is not None:
+                wanted = idempotency_of(f"steps {mind.id} {actor}", key, None, {})
+                if await self._events.claim(tx, wanted) is not None:
+                    return
             await self._events.append(tx, [self._event(tx, "step.requested", mind.id, actor)])
 
     async def receive(
@@ -307,15 +320,15 @@ class Minds:
     ) -> Accepted:
         """Append the stimuli, all or none; return when they are durable.
 
-        Raises TooLarge for a text over 64 KiB or more than 1,000 stimuli, InvalidInput for a naive
-        time or another unusable field, naming the item; IdempotencyReuse where the key came before
-        with other stimuli.
+        Raises TooLarge for a text or meta over 64 KiB or more than 2,000 stimuli, InvalidInput for
+        a naive time or another unusable field, naming the item; IdempotencyReuse where the key came
+        before with other stimuli.
         """
         if not stimuli:
             raise InvalidInput("There is no stimulus in it; send at least one.", field="items")
         if len(stimuli) > MAX_BATCH:
             raise TooLarge(
-                f"{len(stimuli)} stimuli in one batch; send at most {MAX_BATCH:,}.", field="items"
+                f"{len(stimuli):,} stimuli in one batch; send at most {MAX_BATCH:,}.", field="items"
             )
         for index, stimulus in enumerate(stimuli):
             _check_stimulus(stimulus, index if len(stimuli) > 1 else None)
@@ -339,7 +352,7 @@ class Minds:
         idempotency = None
         if key is not None:
             body = escape_tree(msgspec.to_builtins(list(stimuli)))
-            idempotency = _idempotency(f"stimuli {mind.id} {actor}", key, body, {"ids": ids})
+            idempotency = idempotency_of(f"stimuli {mind.id} {actor}", key, body, {"ids": ids})
         receipt = await self._writer.submit(Unit(events=events, idempotency=idempotency))
         if receipt.repeated is not None:
             return Accepted(ids=tuple(receipt.repeated["ids"]), is_repeat=True)
@@ -382,7 +395,7 @@ class Minds:
         if key is not None:
             answer = {"ids": [str(event.id)], "conversation": str(chosen)}
             body = escape_tree({"text": text, "conversation": str(conversation)})
-            idempotency = _idempotency(f"messages {mind.id} {actor}", key, body, answer)
+            idempotency = idempotency_of(f"messages {mind.id} {actor}", key, body, answer)
         receipt = await self._writer.submit(
             Unit(events=(event,), messages=(message,), idempotency=idempotency)
         )
@@ -438,7 +451,8 @@ class Minds:
     ) -> GoalRow:
         """Give the mind a goal. Priority in micro-units, 0 to 1,000,000.
 
-        With an idempotency key a repeated call returns the goal that the first one gave.
+        With an idempotency key a repeated call returns the goal that the first one gave. Raises
+        Conflict where the mind has as many open goals as it can keep in sight.
         """
         if not text.strip():
             raise InvalidInput("A goal needs a text: the words to watch for.", field="text")
@@ -451,10 +465,12 @@ class Minds:
             goal = self._ids.new()
             if key is not None:
                 body = escape_tree([text, priority])
-                wanted = _idempotency(f"goals {mind.id} {actor}", key, body, {"goal": str(goal)})
+                wanted = idempotency_of(f"goals {mind.id} {actor}", key, body, {"goal": str(goal)})
                 answered = await self._events.claim(tx, wanted)
                 if answered is not None:
                     return GoalRow(**await store.goal(tx.conn, UUID(answered["goal"])))
+            if await store.count_open_goals(tx.conn, mind.id) >= GOALS_KEPT:
+                raise Conflict(f"{slug} has {GOALS_KEPT} open goals; close one first.")
             await store.insert_goal(tx.conn, mind.id, goal, text, priority, actor=actor, at=tx.now)
             event = self._event(
                 tx, "goal.set", mind.id, actor,
@@ -508,7 +524,7 @@ _LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "threshold": (-(10**15), 10**15),
     "capacity": (1, 50),
     "slot_half_life_s": (1, 30 * 86_400),
-    "batch": (1, 1_000),
+    "batch": (1, 2_000),
     "quota": (1, 2_000),
     "pending_limit": (1, 2_000),
     "pending_cycles": (1, 10_000),
@@ -554,11 +570,26 @@ def _checked_weights(weights: Mapping[str, Any]) -> dict[str, int]:
     return dict(weights)
 
 
-def _idempotency(scope: str, key: str, body: Any, response: Mapping[str, Any]) -> Idempotency:
+def idempotency_of(scope: str, key: str, body: Any, response: Mapping[str, Any]) -> Idempotency:
+    """Return the claim of a key for this (escaped) body; InvalidInput where the key is too long."""
     if not 1 <= len(key) <= 200:
         raise InvalidInput("An idempotency key has 1 to 200 characters.", field="Idempotency-Key")
     digest = sha256(canonical(body)).digest()
     return Idempotency(scope=scope, key=key, digest=digest, response=response)
+
+
+async def _only(tx: Tx, slug: str) -> Mind:
+    # What cannot be a slug names no mind, and may hold what no parameter of SQL can.
+    found = await store.minds(tx.conn, slug=slug, limit=1) if _SLUG.match(slug) else ()
+    if not found:
+        raise NotFound("mind", slug)
+    return found[0]
+
+
+def _check_name(name: str) -> None:
+    # What has no place in a text of PostgreSQL is kept escaped, and counts as long as that is.
+    if not 1 <= len(escape(name)) <= 200:
+        raise InvalidInput("A name has 1 to 200 characters.", field="name")
 
 
 def _check_stimulus(stimulus: NewStimulus, index: int | None) -> None:
@@ -575,10 +606,38 @@ def _check_stimulus(stimulus: NewStimulus, index: int | None) -> None:
             f"{prefix}occurred_at has no time zone; add one, such as Z or +02:00.",
             field=f"{prefix}occurred_at",
         )
+    if stimulus.occurred_at is not None and not EARLIEST <= stimulus.occurred_at <= LATEST:
+        raise InvalidInput(
+            f"{prefix}occurred_at is too far from the present to be kept.",
+            field=f"{prefix}occurred_at",
+        )
+    _check_meta(stimulus.meta, f"{prefix}meta")
     if not 0 <= stimulus.urgency <= MICRO:
         raise InvalidInput(f"{prefix}urgency is from 0 to 1.", field=f"{prefix}urgency")
     if len(stimulus.source) > 500:
         raise TooLarge(f"{prefix}source has at most 500 characters.", field=f"{prefix}source")
+
+
+def _check_meta(meta: Mapping[str, Any], field: str) -> None:
+    if not meta:
+        return
+    level: list[Any] = [meta]
+    for _ in range(MAX_META_DEPTH):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, (Mapping, list, tuple))
+            for inner in (value.values() if isinstance(value, Mapping) else value)
+        ]
+        if not level:
+            break
+    else:
+        raise InvalidInput(f"{field} is nested over {MAX_META_DEPTH} levels deep.", field=field)
+    size = len(canonical(escape_tree(plain(meta))))
+    if size > MAX_META_BYTES:
+        raise TooLarge(
+            f"{field} is {size:,} bytes long; at most {MAX_META_BYTES:,} are taken.", field=field
+        )
 
 
 def _check_text(text: str, index: int | None) -> None:

@@ -125,6 +125,11 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
     expires_s: int | None
     exits: tuple["Exit", ...]
 
+    @property
+    def does_expire(self) -> bool:
+        """Whether a mind leaves it when its time is up."""
+        return any(way.on == "expired" for way in self.exits)
+
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """A way out of a mode: on `quiet` (nothing for after_s), `expired`, or a trigger's name."""

@@ -56,7 +56,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """One cycle as the log tells it."""
+    """One cycle as the log tells it; `entered` is the mode and version it changed to, if it did."""
 
     id: UUID
     number: int
@@ -75,6 +75,7 @@ class RecordedCycle(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     candidates: tuple[Event, ...]
     thoughts: tuple[UUID, ...]
+    entered: tuple[str, int] | None
     answers: tuple[PortAnswer, ...]
     failed: frozenset[str]
     completed: Event
@@ -315,6 +316,9 @@ def read(events: Sequence[Event]) -> RecordedCycle:
         outcome=outcome,
         candidates=candidates,
         thoughts=tuple(e.id for e in by_type.get("thought.admitted", ())),
+        entered=next(
+            ((e.data["to"], e.data["version"]) for e in by_type.get("mode.changed", ())), None
+        ),
         answers=answers,
         failed=frozenset(e.data["process"] for e in by_type.get("process.failed", ())),
         completed=completed,

@@ -185,6 +185,7 @@ class _MindLoop:
         self._woken = asyncio.Event()
         self._woken.set()
         self._cycle = 0
+        self._looked_at = 0
         self._timer_late_us = 0
 
     @property
@@ -251,13 +252,16 @@ class _MindLoop:
         await self._act(state, modes)
         control: Sequence[Event] = ()
         stimuli: Sequence[Event] = ()
+        ahead: Trigger | None = None
+        self._looked_at = 0
         self._woken.set()
         while not self._stopping:
             if self._woken.is_set():
                 self._woken.clear()
                 control, stimuli, row = await self._read(state)
+                ahead = await self._look_ahead(state, control, stimuli, row, modes)
             await runner.checkpoint(1)
-            trigger = self._trigger(state, control, stimuli, row, modes)
+            trigger = self._trigger(state, control, stimuli, row, modes) or ahead
             if trigger is None:
                 await self._sleep(row)
                 continue
@@ -281,7 +285,8 @@ class _MindLoop:
                 row = msgspec.structs.replace(row, mode=update.mode, next_due=update.next_due)
             if stimuli or control:
                 # There may be more than fitted; read on at once rather than wait to be told.
-                control, stimuli = (), ()
+                control, stimuli, ahead = (), (), None
+                self._looked_at = 0
                 self._woken.set()
             if thought.has_intents:
                 await self._act(state, modes)
@@ -294,9 +299,36 @@ class _MindLoop:
         if not found:
             raise NotFound("mind", self._mind)
         control, stimuli = await runner.events.waiting(
-            self._mind, control=state.control, stimuli=state.cursor, limit=max(room(state), 1)
+            self._mind,
+            control=state.control,
+            stimuli=state.cursor,
+            most_control=CONTROL_AT_ONCE,
+            most_stimuli=room(state),
         )
-        return control[:CONTROL_AT_ONCE], stimuli[: room(state)], found[0]
+        return control, stimuli, found[0]
+
+    async def _look_ahead(
+        self,
+        state: MindState,
+        control: Sequence[Event],
+        stimuli: Sequence[Event],
+        row: Mind,
+        modes: Modes,
+    ) -> Trigger | None:
+        """Return what calls the mind from behind more than it takes at once, where it sleeps."""
+        mode = mode_in_force(row, modes)
+        if "stimulus" in mode.triggers or not (control or stimuli):
+            return None
+        is_stepped, is_urgent, self._looked_at = await self._runner.events.ahead(
+            self._mind,
+            control=control[-1].seq if control else state.control,
+            # What was looked at and did not call is not looked at again at every wake-up.
+            stimuli=max(self._looked_at, stimuli[-1].seq if stimuli else state.cursor),
+            urgency=URGENT,
+        )
+        if is_stepped:
+            return Trigger(name="operator")
+        return Trigger(name="urgent") if is_urgent and "urgent" in mode.triggers else None
 
     async def _act(self, state: MindState, modes: Modes) -> None:
         may_act = modes[state.mode, state.mode_version].may_act

@@ -434,6 +434,17 @@ def _applies(way: Exit, state: MindState, brain: Brain) -> bool:
     return brain.trigger == way.on
 
 
+def modes_then(modes: Modes, entered: tuple[str, int] | None) -> Modes:
+    """Return the modes without those that are newer than the one a recorded cycle entered.
+
+    A cycle enters the newest version of a mode that there is, and a newer one may have come since.
+    """
+    if entered is None or entered not in modes:
+        return modes
+    name, version = entered
+    return {key: mode for key, mode in modes.items() if key[0] != name or key[1] <= version}
+
+
 def timer_after(state: MindState, mode: Mode, now_us: int) -> int | None:
     """Return when the next cycle is due if nothing comes, microseconds since 1970; None for never.
 
@@ -446,6 +457,7 @@ def timer_after(state: MindState, mode: Mode, now_us: int) -> int | None:
         for _ in range(min(state.quiet_timers, 16)):
             wait_us = min(wait_us * 3 // 2, longest * MICRO)
         due = now_us + wait_us
-    if state.mode_until_us is not None and (due is None or state.mode_until_us < due):
-        due = max(state.mode_until_us, now_us)
+    until_us = state.mode_until_us
+    if until_us is not None and mode.does_expire and (due is None or until_us < due):
+        due = max(until_us, now_us)
     return due

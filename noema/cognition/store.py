@@ -66,11 +66,18 @@ _TAKE_LEASE = """
     RETURNING epoch
 """
 
+# Locked in the order of the ids, as the group commit does it: neither waits for the other in a
+# circle.
 _RENEW_LEASES = """
+    WITH ours AS (
+        SELECT l.mind_id FROM mind_leases l
+        JOIN unnest($1::uuid[], $2::bigint[]) AS held(mind, epoch)
+          ON l.mind_id = held.mind AND l.epoch = held.epoch
+        WHERE l.owner = $3 AND l.until > clock_timestamp()
+        ORDER BY l.mind_id FOR NO KEY UPDATE OF l
+    )
     UPDATE mind_leases l SET until = clock_timestamp() + make_interval(secs => $4)
-    FROM unnest($1::uuid[], $2::bigint[]) AS held(mind, epoch)
-    WHERE l.mind_id = held.mind AND l.epoch = held.epoch AND l.owner = $3
-      AND l.until > clock_timestamp()
+    FROM ours WHERE l.mind_id = ours.mind_id
     RETURNING l.mind_id
 """
 
@@ -121,6 +128,10 @@ _GOALS = """
     SELECT id, text, priority, actor, created_at, closed_at FROM goals
     WHERE mind_id = $1 AND ($2 OR closed_at IS NULL) ORDER BY created_at DESC LIMIT 200
 """
+
+_LOCK_MIND = "SELECT FROM minds WHERE id = $1 FOR NO KEY UPDATE"
+
+_COUNT_GOALS = "SELECT count(*) FROM goals WHERE mind_id = $1 AND closed_at IS NULL"
 
 _GOAL = "SELECT id, text, priority, actor, created_at, closed_at FROM goals WHERE id = $1"
 
@@ -265,6 +276,12 @@ async def goal(conn: Conn, goal_id: UUID) -> dict[str, Any]:
     if row is None:
         raise NotFound("goal", goal_id)
     return {**row, "text": unescape(row["text"])}
+
+
+async def count_open_goals(conn: Conn, mind: UUID) -> int:
+    # Locked in a statement before: of two goals that come at once, the second sees the first.
+    await conn.execute(_LOCK_MIND, mind)
+    return int(await conn.fetchval(_COUNT_GOALS, mind))
 
 
 async def open_intents(conn: Conn, mind: UUID, *, limit: int) -> Sequence[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from noema.core.clock import Clock
 from noema.core.errors import DataDirBusy, Unavailable
@@ -65,7 +65,7 @@ class Postmaster:
         self._watcher = _watch(self._server.pid)
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
-        with self._at.log.open("ab") as log:
+        with _opened(self._at.log) as log:
             return subprocess.Popen(  # noqa: S603 - our own program and arguments
                 [
                     self._at.programs / "postgres",
@@ -181,7 +181,7 @@ async def exited(process: "subprocess.Popen[bytes]", clock: Clock, deadline: flo
 
 
 def _spawn_initdb(layout: Layout, target: Path) -> "subprocess.Popen[bytes]":
-    with layout.log.open("ab") as log:
+    with _opened(layout.log) as log:
         return subprocess.Popen(  # noqa: S603 - our own program and arguments
             [
                 layout.programs / "initdb",
@@ -214,6 +214,14 @@ async def make_cluster(layout: Layout, target: Path, clock: Clock, deadline: flo
             f"The embedded database could not be made: {last_words(layout.log, begin)} "
             f"See {layout.log}."
         )
+
+
+def _opened(log: Path) -> BinaryIO:
+    # The server quotes rows and statements that it refuses; nobody else on the machine reads them.
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.fdopen(fd, "ab")
+    os.fchmod(file.fileno(), 0o600)
+    return file
 
 
 def last_words(log: Path, begin: int = 0) -> str:

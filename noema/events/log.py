@@ -16,6 +16,7 @@ from noema.events.unit import Idempotency
 
 KEEP_KEYS: Final = timedelta(days=7)
 _SCANNED_LINES: Final = 5_000
+_SEARCH_WITHIN_S: Final = 5
 _END: Final = 2**62
 
 
@@ -64,9 +65,7 @@ class EventLog:
         With `minds` only theirs, and those of no mind.
         """
         async with self._db.reading() as tx:
-            return await store.after(
-                tx.conn, seq, mind=mind, type_=type_, minds=minds, limit=limit
-            )
+            return await store.after(tx.conn, seq, mind=mind, type_=type_, minds=minds, limit=limit)
 
     async def before(
         self,
@@ -82,9 +81,12 @@ class EventLog:
     ) -> list[Event]:
         """Return the events before the position (the newest where None), newest first.
 
-        With `minds` only theirs, and those of no mind.
+        With `minds` only theirs, and those of no mind. Raises InvalidInput where a search for a
+        text takes longer than five seconds.
         """
         async with self._db.reading() as tx:
+            if text is not None:
+                await store.limit_search(tx.conn, _SEARCH_WITHIN_S)
             return await store.before(
                 tx.conn,
                 _END if seq is None else seq,
@@ -98,13 +100,26 @@ class EventLog:
             )
 
     async def waiting(
-        self, mind: UUID, *, control: int, stimuli: int, limit: int
+        self, mind: UUID, *, control: int, stimuli: int, most_control: int, most_stimuli: int
     ) -> tuple[list[Event], list[Event]]:
         """Return what the mind has not observed after the two positions: control, stimuli."""
         async with self._db.reading() as tx:
             return (
-                await store.control_after(tx.conn, mind, control, through=_END, limit=limit),
-                await store.stimuli_after(tx.conn, mind, stimuli, through=_END, limit=limit),
+                await store.control_after(tx.conn, mind, control, through=_END, limit=most_control),
+                await store.stimuli_after(tx.conn, mind, stimuli, through=_END, limit=most_stimuli),
+            )
+
+    async def ahead(
+        self, mind: UUID, *, control: int, stimuli: int, urgency: int
+    ) -> tuple[bool, bool, int]:
+        """Return what calls after the two positions, however much stands before it.
+
+        Whether a step was requested, whether a stimulus is as urgent as that, and the position up
+        to which stimuli were looked at.
+        """
+        async with self._db.reading() as tx:
+            return await store.ahead(
+                tx.conn, mind, control=control, stimuli=stimuli, urgency=urgency
             )
 
     async def stimuli_between(

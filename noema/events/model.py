@@ -18,15 +18,20 @@ from noema.core.errors import InvalidInput
 REDACTED: Final[Mapping[str, Any]] = {"redacted": True}
 
 CATALOGUE: Final[Mapping[str, str]] = {
-    "mind.created": "A mind began. data: settings_version, settings.",
+    "mind.created": (
+        "A mind began. data: settings_version, settings; content: slug, name, namespace."
+    ),
+    "mind.renamed": "An operator gave the mind another name. content: name.",
     "stimulus.received": (
         "Something from outside that can start a cycle. data: kind, urgency (micro-units), pin; "
         "content: text, source, meta."
     ),
     "message.received": "Someone spoke to the mind. data: conversation; content: text, speaker.",
     "step.requested": "An operator asked for one cycle now.",
-    "mode.set": "An operator chose a mode. data: mode, version, epoch, until; content: focus.",
-    "mode.changed": "The mind changed its own mode by one of its mode's exits. data: from, to, on.",
+    "mode.set": "An operator chose a mode. data: mode, version, epoch, until_us; content: focus.",
+    "mode.changed": (
+        "The mind changed its own mode by one of its mode's exits. data: from, to, version, on."
+    ),
     "settings.set": "An operator saved settings. data: version, settings; content: note.",
     "goal.set": "An operator gave the mind a goal. data: goal, priority; content: text.",
     "goal.closed": "An operator closed a goal. data: goal.",
@@ -39,7 +44,7 @@ CATALOGUE: Final[Mapping[str, str]] = {
         "A candidate that won a place. data: candidate, process, rank, score; content: text, topic."
     ),
     "workspace.broadcast": (
-        "The workspace after the cycle. data: slots with strength; content: their texts."
+        "The workspace after the cycle. data: slots, each with thought, process and strength."
     ),
     "cycle.completed": (
         "One turn of a mind. data: number, trigger, as_of, through, mode, weights in effect, "
@@ -58,7 +63,7 @@ CATALOGUE: Final[Mapping[str, str]] = {
     "action.refused": "An act was refused. data: intent, act, reason.",
     "action.outcome_unknown": "An act was started and its result never came. data: intent, act.",
     "message.sent": "The mind said something. data: conversation, in_reply_to; content: text, to.",
-    "daemon.started": "A daemon took up work on this database. data: version, schema.",
+    "daemon.started": "A daemon took up work on this database. data: version, protection.",
 }
 
 CONTROL: Final = (

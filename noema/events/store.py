@@ -86,6 +86,17 @@ _COUNT_STIMULI = """
     ) waiting
 """
 
+_AHEAD = """
+    SELECT EXISTS (
+               SELECT FROM cognitive_events
+               WHERE mind_id = $1 AND seq > $2 AND type = 'step.requested'
+           ) AS is_stepped,
+           coalesce(bool_or((s.data ->> 'urgency')::bigint >= $4), false) AS is_urgent,
+           coalesce(max(s.seq), $3) AS through
+    FROM cognitive_events s
+    WHERE s.mind_id = $1 AND s.seq > $3 AND s.type = 'stimulus.received'
+"""
+
 _GET = """
     SELECT seq, id, type, occurred_at, recorded_at, actor, mind_id, cycle_id, causes, data, content,
            salt, commitment
@@ -131,6 +142,8 @@ _SET_CONSUMER = """
     ON CONFLICT (name) DO UPDATE SET position = excluded.position, updated_at = clock_timestamp()
     WHERE c.position < excluded.position
 """
+
+_LIMIT_SEARCH = "SELECT set_config('statement_timeout', $1, true)"
 
 _CLAIM_KEY = """
     INSERT INTO idempotency_keys (scope, key, request_hash, response) VALUES ($1, $2, $3, $4)
@@ -432,6 +445,10 @@ async def after(
     return [_event(r) for r in await conn.fetch(_AFTER, seq, mind, type_, limit, minds)]
 
 
+async def limit_search(conn: Conn, seconds: int) -> None:
+    await conn.execute(_LIMIT_SEARCH, f"{seconds}s")
+
+
 async def before(
     conn: Conn,
     seq: int,
@@ -445,7 +462,12 @@ async def before(
     minds: Sequence[UUID] | None = None,
 ) -> list[Event]:
     pattern = None if text is None else contains(escape(text))
-    rows = await conn.fetch(_BEFORE, seq, mind, type_, limit, pattern, since, until, minds)
+    try:
+        rows = await conn.fetch(_BEFORE, seq, mind, type_, limit, pattern, since, until, minds)
+    except asyncpg.QueryCanceledError:
+        raise InvalidInput(
+            "The search took too long; narrow it by mind, type or time.", field="text"
+        ) from None
     return [_event(r) for r in rows]
 
 
@@ -466,6 +488,13 @@ async def control_after(
     conn: Conn, mind: UUID, seq: int, *, through: int, limit: int
 ) -> list[Event]:
     return [_event(r) for r in await conn.fetch(_CONTROL_AFTER, mind, seq, through, limit)]
+
+
+async def ahead(
+    conn: Conn, mind: UUID, *, control: int, stimuli: int, urgency: int
+) -> tuple[bool, bool, int]:
+    row = await conn.fetchrow(_AHEAD, mind, control, stimuli, urgency)
+    return (False, False, stimuli) if row is None else tuple(row)
 
 
 async def count_stimuli(conn: Conn, mind: UUID, seq: int, *, at_most: int) -> int:

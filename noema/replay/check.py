@@ -34,7 +34,14 @@ from noema.cognition.record import (
     read,
     read_answer,
 )
-from noema.cognition.state import STATE_VERSION, MindState, Modes, conclude, observe
+from noema.cognition.state import (
+    STATE_VERSION,
+    MindState,
+    Modes,
+    conclude,
+    modes_then,
+    observe,
+)
 from noema.events.model import REDACTED, Event, NewEvent
 from noema.replay.compare import (
     compare_content,
@@ -136,13 +143,8 @@ class Checker:
         return conclude(state, brain, recorded.outcome, recorded.thoughts, modes).state
 
     def _modes_then(self, cycle: Recorded) -> Modes:
-        # A cycle enters the newest version of a mode; a newer one may have come since.
-        for event in cycle.of("mode.changed"):
-            entered = self._modes.get((event.data["to"], event.data["version"]))
-            if entered is not None:
-                name, version = entered.name, entered.version
-                return {k: m for k, m in self._modes.items() if k[0] != name or k[1] <= version}
-        return self._modes
+        changes = ((e.data["to"], e.data["version"]) for e in cycle.of("mode.changed"))
+        return modes_then(self._modes, next(changes, None))
 
     # -- thinking it again -----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from noema.cognition.minds import idempotency_of
 from noema.cognition.model import Mind
 from noema.cognition.process import Process
 from noema.cognition.runner import load_modes
@@ -63,9 +64,17 @@ class Replays:
                 group.create_task(self._work(), name=f"replay {number}")
 
     async def start_verify(
-        self, mind: Mind, *, first: int | None = None, last: int | None = None, actor: str
+        self,
+        mind: Mind,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        actor: str,
+        key: str | None = None,
     ) -> UUID:
         """Start a verification of the cycles (all unless given) and return its id at once.
+
+        With an idempotency key a repeated call returns the replay that the first one started.
 
         Raises InvalidInput where the mind has no such cycles, RateLimited where a hundred wait.
         """
@@ -81,6 +90,12 @@ class Replays:
             raise RateLimited(f"{MAX_WAITING} replays wait already; start it when some are done.")
         job = _Job(id=self._ids.new(), mind=mind, first=low, last=high)
         async with self._db.transaction() as tx:
+            if key is not None:
+                answer = {"replay": str(job.id)}
+                wanted = idempotency_of(f"replays {mind.id} {actor}", key, [first, last], answer)
+                answered = await self._events.claim(tx, wanted)
+                if answered is not None:
+                    return UUID(answered["replay"])
             await store.insert(
                 tx.conn,
                 job.id,

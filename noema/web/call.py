@@ -83,7 +83,7 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One line of the table of routes."""
+    """One line of the table of routes; `is_keyed` where it heeds an idempotency key."""
 
     method: Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
     path: str
@@ -96,3 +96,4 @@ class Endpoint:
     status: int = 200
     limit_bytes: int = 1024 * 1024
     is_page: bool = False
+    is_keyed: bool = False

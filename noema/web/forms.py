@@ -11,13 +11,16 @@ from uuid import UUID
 
 import msgspec
 
+from noema.cognition.minds import EARLIEST, LATEST
 from noema.cognition.model import MICRO
+from noema.core.canonical import escape
 from noema.core.errors import InvalidInput
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 _PATH = re.compile(r" - at `\$\.?([^`]*)`")
 _MAX_LIMIT: Final = 500
+_MOST_DIGITS: Final = 18
 
 
 class StimulusBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,18 +104,19 @@ def decode(body: bytes, type_: type[T]) -> T:
         return msgspec.json.decode(body, type=type_)
     except UnicodeDecodeError as exc:
         raise InvalidInput(f"The body is not UTF-8: byte {exc.start} cannot be read.") from None
+    except RecursionError:
+        raise InvalidInput("The body is nested too deeply.") from None
     except msgspec.ValidationError as exc:
         raise _invalid(exc) from None
     except msgspec.DecodeError as exc:
-        if "surrogate" not in str(exc).lower():
-            raise InvalidInput(f"The body is not JSON: {exc}.") from None
+        fault = str(exc)
     # JSON may spell half a surrogate pair; Python holds it, and the log keeps it escaped.
     try:
         return msgspec.convert(json.loads(body), type_)
     except msgspec.ValidationError as exc:
         raise _invalid(exc) from None
     except (ValueError, RecursionError):
-        raise InvalidInput("The body is not JSON.") from None
+        raise InvalidInput(f"The body is not JSON: {fault}.") from None
 
 
 def _invalid(exc: msgspec.ValidationError) -> InvalidInput:
@@ -130,9 +134,11 @@ def micro(value: float | str, field: str) -> int:
     """Return the decimal number in whole micro-units, or raise InvalidInput."""
     try:
         number = Decimal(str(value).strip())
-        # Infinity and NaN have no integer, and int() says so.
+        # Of 1e900000 the digits alone would take a minute to write down.
+        if not number.is_finite() or number.adjusted() > _MOST_DIGITS:
+            raise InvalidInput(f"{field} is not a number of a usable size.", field=field)
         return int((number * MICRO).to_integral_value())
-    except (InvalidOperation, ValueError, OverflowError):
+    except (InvalidOperation, ValueError):
         raise InvalidInput(f"{field} is not a number: {str(value)[:40]!r}.", field=field) from None
 
 
@@ -154,7 +160,7 @@ def settings_changes(raw: Mapping[str, Any]) -> dict[str, Any]:
         changes["threshold"] = micro(threshold, "threshold") * MICRO
     for name, value in changes.items():
         if name not in ("weights", "threshold") and isinstance(value, str) and value.isdecimal():
-            changes[name] = int(value)
+            changes[name] = int(value[: _MOST_DIGITS + 1])
     return changes
 
 
@@ -168,7 +174,8 @@ def whole(query: Mapping[str, str], name: str, *, low: int, high: int = 2**53) -
     text = query.get(name, "")
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    if not is_number or not low <= int(text) <= high:
         raise InvalidInput(f"{name} is a whole number from {low:,} to {high:,}.", field=name)
     return int(text)
 
@@ -187,7 +194,17 @@ def moment(query: Mapping[str, str], name: str) -> datetime | None:
         ) from None
     if value.tzinfo is None:
         raise InvalidInput(f"{name} has no time zone; add one, such as Z.", field=name)
-    return value
+    return within_reach(value)
+
+
+def within_reach(value: datetime) -> datetime:
+    """Return the time, or the nearest one that an event can have."""
+    return min(LATEST, max(EARLIEST, value))
+
+
+def text_of(query: Mapping[str, str], name: str) -> str | None:
+    """Return a text of the query as the database spells it, None where it is absent or empty."""
+    return escape(query.get(name, "")) or None
 
 
 def choice(form: Mapping[str, str], name: str, choices: type[E]) -> E:

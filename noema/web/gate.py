@@ -249,20 +249,28 @@ class Gate:
         """Whether a page of this very host made the request; `null` and other schemes are not."""
         public = self._services.settings.public_url
         if public is not None and origin.lower() == _origin_of(public):
-            return urlsplit(public).netloc.lower() == host.lower()
-        parts = urlsplit(origin)
-        is_http = parts.scheme in ("http", "https") and not parts.path
-        return is_http and parts.netloc.lower() == host.lower() and not self._must_be_tls(host)
+            return authority(public) == host.lower()
+        if not origin.lower().startswith(("http://", "https://")) or origin.count("/") > 2:
+            return False
+        return authority(origin) == host.lower() and not self._must_be_tls(host)
 
     def _must_be_tls(self, host: str) -> bool:
         # Where people come in over TLS, a page of the same name over http is another site.
         public = self._services.settings.public_url or ""
-        return self._services.settings.secure and urlsplit(public).netloc.lower() == host.lower()
+        return self._services.settings.secure and authority(public) == host.lower()
 
 
 def _origin_of(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+def authority(url: str) -> str:
+    """Return host and port of the URL, in lower case; nothing of what is no URL."""
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _login_path(request: Request) -> str:

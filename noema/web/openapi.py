@@ -63,7 +63,7 @@ def _operation(endpoint: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
         for name in endpoint.query
     )
-    if endpoint.method == "POST" and endpoint.status in (201, 202):
+    if endpoint.is_keyed:
         parameters.append(
             {
                 "name": "Idempotency-Key",

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noema.core.errors import InvalidInput, NoemaError, RateLimited
+from noema.web.reply import encode
 
 STATUS: Final = {
     "invalid": 400,
@@ -91,7 +92,7 @@ def response(problem: Problem, request: Request) -> Response:
     if problem.status in (429, 503):
         headers["Retry-After"] = str(problem.retry_after_s)
     return Response(
-        msgspec.json.encode(body),
+        encode(body),
         status_code=problem.status,
         media_type="application/problem+json",
         headers=headers,

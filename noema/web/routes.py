@@ -140,7 +140,7 @@ API: Final[tuple[Endpoint, ...]] = (
     ),
     Endpoint(
         method="POST", path="/v1/minds", handler=minds.create_mind, need="write", role=_OPERATOR,
-        takes=forms.MindBody, status=201, summary="Create a mind.",
+        takes=forms.MindBody, status=201, is_keyed=True, summary="Create a mind.",
     ),
     Endpoint(
         method="GET", path="/v1/minds/{slug}", handler=minds.get_mind, need="read",
@@ -157,16 +157,18 @@ API: Final[tuple[Endpoint, ...]] = (
     ),
     Endpoint(
         method="POST", path="/v1/minds/{slug}/step", handler=minds.step, need="write",
-        role=_OPERATOR, status=202, summary="Ask for one cycle now.",
+        role=_OPERATOR, status=202, is_keyed=True, summary="Ask for one cycle now.",
     ),
     Endpoint(
         method="POST", path="/v1/minds/{slug}/stimuli", handler=minds.send_stimuli, need="write",
-        role=_OPERATOR, takes=forms.StimuliBody, status=202, limit_bytes=_STIMULI_BYTES,
-        summary="Send one stimulus, or up to 1,000 as items; all are kept or none.",
+        role=_OPERATOR, takes=forms.StimuliBody, status=202, is_keyed=True,
+        limit_bytes=_STIMULI_BYTES,
+        summary="Send one stimulus, or up to 2,000 as items; all are kept or none.",
     ),
     Endpoint(
         method="POST", path="/v1/minds/{slug}/messages", handler=minds.send_message, need="write",
-        role=_OPERATOR, takes=forms.MessageBody, status=202, summary="Speak to the mind.",
+        role=_OPERATOR, takes=forms.MessageBody, status=202, is_keyed=True,
+        summary="Speak to the mind.",
     ),
     Endpoint(
         method="GET", path="/v1/minds/{slug}/conversations", handler=minds.conversations,
@@ -182,7 +184,8 @@ API: Final[tuple[Endpoint, ...]] = (
     ),
     Endpoint(
         method="POST", path="/v1/minds/{slug}/goals", handler=minds.add_goal, need="write",
-        role=_OPERATOR, takes=forms.GoalBody, status=201, summary="Give the mind a goal.",
+        role=_OPERATOR, takes=forms.GoalBody, status=201, is_keyed=True,
+        summary="Give the mind a goal.",
     ),
     Endpoint(
         method="POST", path="/v1/minds/{slug}/goals/{goal}/close", handler=minds.close_goal,
@@ -220,7 +223,8 @@ API: Final[tuple[Endpoint, ...]] = (
     ),
     Endpoint(
         method="POST", path="/v1/replays", handler=replays.start, need="read",
-        takes=forms.ReplayBody, status=202, summary="Verify a mind's recorded cycles.",
+        takes=forms.ReplayBody, status=202, is_keyed=True,
+        summary="Verify a mind's recorded cycles.",
     ),
     Endpoint(
         method="GET", path="/v1/replays", handler=replays.list_, need="read", query=("limit",),

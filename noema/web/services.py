@@ -55,7 +55,13 @@ class Verifications(Protocol):
     """Replays; see `noema.replay.service.Replays`."""
 
     async def start_verify(
-        self, mind: Mind, *, first: int | None = None, last: int | None = None, actor: str
+        self,
+        mind: Mind,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        actor: str,
+        key: str | None = None,
     ) -> UUID: ...
 
     async def get(self, id_: UUID) -> Replay: ...

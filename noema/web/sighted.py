@@ -199,9 +199,15 @@ class SightedLog(EventLog):
         return await self._veil.many(await super().consequences(event_id, limit=limit))
 
     async def waiting(
-        self, mind: UUID, *, control: int, stimuli: int, limit: int
+        self, mind: UUID, *, control: int, stimuli: int, most_control: int, most_stimuli: int
     ) -> tuple[list[Event], list[Event]]:
-        found = await super().waiting(mind, control=control, stimuli=stimuli, limit=limit)
+        found = await super().waiting(
+            mind,
+            control=control,
+            stimuli=stimuli,
+            most_control=most_control,
+            most_stimuli=most_stimuli,
+        )
         return await self._veil.many(found[0]), await self._veil.many(found[1])
 
     async def stimuli_between(
@@ -322,9 +328,9 @@ class SightedMinds(Minds):
             slug=slug, name=name, namespace=namespace, settings=settings, actor=actor, key=key
         )
 
-    async def rename(self, slug: str, name: str) -> Mind:
+    async def rename(self, slug: str, name: str, *, actor: str) -> Mind:
         self._sight.require_write((await self.get(slug)).namespace)
-        return await super().rename(slug, name)
+        return await super().rename(slug, name, actor=actor)
 
     async def set_mode(
         self, slug: str, name: str, *, for_s: int | None = None, focus: str = "", actor: str
@@ -452,10 +458,18 @@ class SightedReplays:
         self._sight = sight
 
     async def start_verify(
-        self, mind: Mind, *, first: int | None = None, last: int | None = None, actor: str
+        self,
+        mind: Mind,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        actor: str,
+        key: str | None = None,
     ) -> UUID:
         """Start a verification; see Replays. The mind came from `SightedMinds`, as it is seen."""
-        return await self._plain.replays.start_verify(mind, first=first, last=last, actor=actor)
+        return await self._plain.replays.start_verify(
+            mind, first=first, last=last, actor=actor, key=key
+        )
 
     async def get(self, id_: UUID) -> Replay:
         """Return the replay; NotFound also where its mind is not known of."""

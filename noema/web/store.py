@@ -122,6 +122,10 @@ class Place:
     namespace: str
 
 
+def _escaped(text: str | None) -> str | None:
+    return None if text is None else escape(text)
+
+
 class Pages:
     """Reads for the pages and the API; each is one transaction."""
 
@@ -143,7 +147,7 @@ class Pages:
         """
         async with self._db.reading() as tx:
             rows = await tx.conn.fetch(
-                _CYCLES, mind, 2**62 if before is None else before, trigger, limit
+                _CYCLES, mind, 2**62 if before is None else before, _escaped(trigger), limit
             )
         return [{**r, "content": unescape_tree(r["content"])} for r in rows]
 
@@ -152,7 +156,7 @@ class Pages:
     ) -> list[Mapping[str, Any]]:
         """Return completed cycles above the number, oldest first."""
         async with self._db.reading() as tx:
-            rows = await tx.conn.fetch(_CYCLES_UP, mind, number, trigger, limit)
+            rows = await tx.conn.fetch(_CYCLES_UP, mind, number, _escaped(trigger), limit)
         return [{**r, "content": unescape_tree(r["content"])} for r in rows]
 
     async def cycle_id(self, mind: UUID, number: int) -> UUID:

@@ -25,7 +25,7 @@ async def is_inert(page: Page) -> None:
 async def poisoned(visitor: Visitor, mind: str) -> str:
     """A mind whose every text is a probe."""
     minds = visitor.daemon.noema.minds
-    await minds.rename(mind, f"{PROBES[1]} the mind")
+    await minds.rename(mind, f"{PROBES[1]} the mind", actor="user:t")
     await minds.add_goal(mind, f"{PROBES[2]} the goal", priority=500_000, actor="test")
     await minds.tune(mind, {"weights": {"goal": 1_100_000}}, note=PROBES[0], actor="test")
     await thinks(visitor.daemon, mind, [f"{probe} logged" for probe in PROBES])

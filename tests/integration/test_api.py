@@ -60,6 +60,14 @@ class TestMinds:
         assert [m["slug"] for m in rest["items"]] == ["cyd"]
         assert rest["next"] is None
 
+    async def test_a_new_name_stands_in_the_log_with_who_gave_it(self, here: Daemon) -> None:
+        answer = await here.client.patch("/v1/minds/ada", json={"name": "Ada the second"})
+
+        assert answer.json()["name"] == "Ada the second"
+        [event] = (await here.client.get("/v1/events?type=mind.renamed")).json()["items"]
+        assert (event["mind"], event["actor"]) == ("ada", "token:test")
+        assert event["payload"] == {"name": "Ada the second"}
+
     async def test_settings_are_tuned_into_a_new_version(self, here: Daemon) -> None:
         body = {"settings": {"weights": {"novelty": "1.25"}, "capacity": 5}, "note": "calmer"}
 

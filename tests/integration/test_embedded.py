@@ -154,6 +154,8 @@ async def test_the_first_start_makes_roles_database_and_vector_and_the_second_ke
 
     assert (kept, app, vector, may_hand_over) == (1, "noema_app", 1, True)
     assert owner_is_superuser is False
+    # It may quote rows and statements, and the directory lets others through.
+    assert (data_dir / "postgres.log").stat().st_mode & 0o777 == 0o600
 
 
 async def test_the_owner_can_hand_a_function_over_to_the_redactor(reachable_dir: Path) -> None:

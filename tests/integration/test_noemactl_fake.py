@@ -264,7 +264,7 @@ def test_every_refusal_is_one_line_and_an_exit_code(
         ("mind", "show"),
         ("feed", "ada", "-", "--follow"),
         ("feed", "ada", "-", "--zone", "Mars/Olympus"),
-        ("feed", "ada", "-", "--batch", "1001"),
+        ("feed", "ada", "-", "--batch", "2001"),
         ("mind", "set", "ada"),
         ("mind", "set", "ada", "capacity"),
         ("mind", "mode", "ada", "focused", "--for", "soon"),

@@ -466,7 +466,7 @@ async def is_watched(running: Daemon, by: int) -> bool:
 
 class TestInert:
     async def test_text_from_outside_never_becomes_markup(self, busy: Browser) -> None:
-        await busy.daemon.noema.minds.rename("ada", EVIL)
+        await busy.daemon.noema.minds.rename("ada", EVIL, actor="user:t")
         await busy.thinks("ada", [f"{EVIL} rare {EVIL}"])
         await busy.post("/minds/ada/say", text=f"{EVIL} spoken")
         await busy.post("/minds/ada/goals", text=EVIL, priority="0.5")
@@ -495,7 +495,7 @@ class TestInert:
             assert_inert(answer.text)
 
     async def test_text_from_outside_is_inert_in_fragments_too(self, busy: Browser) -> None:
-        await busy.daemon.noema.minds.rename("ada", EVIL)
+        await busy.daemon.noema.minds.rename("ada", EVIL, actor="user:t")
         at = encode_position(await busy.daemon.noema.events.head())
         await busy.thinks("ada", [f"{EVIL} rare {EVIL}"])
         await busy.post("/minds/ada/say", text=f"{EVIL} spoken")

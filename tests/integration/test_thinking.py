@@ -45,7 +45,7 @@ async def feed(here: Daemon, slug: str, stimuli: list[NewStimulus], batch: int) 
 
 
 @pytest.mark.skipif(not _LOGS.is_dir(), reason="the real logs are not beside this checkout")
-@pytest.mark.parametrize("batch", [1, 100, 1000])
+@pytest.mark.parametrize("batch", [1, 100, 2000])
 @pytest.mark.parametrize("name", ["OpenSSH", "Linux", "Zookeeper"])
 async def test_a_real_log_is_watched_without_missing_what_is_rare(
     database: TestDatabase, name: str, batch: int

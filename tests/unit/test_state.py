@@ -361,3 +361,21 @@ def test_there_is_always_room_for_one() -> None:
     assert room(full) == 1
     assert room(busy) == 1
     assert room(newborn(batch=3)) == 3
+
+
+async def test_a_refolded_mind_enters_the_version_of_a_mode_that_it_entered_then() -> None:
+    log = Log()
+    quiet = msgspec.structs.replace(newborn(), cycle=1, quiet_since_us=START_US)
+    lived = await live(log, quiet, at_s=700, trigger="timer")
+    newer = {**MODES, ("idle", 2): msgspec.structs.replace(MODES["idle", 1], version=2)}
+
+    refolded = refold(quiet, lived.recorded, (), (), newer)
+
+    assert (lived.state.mode, lived.state.mode_version) == ("idle", 1)
+    assert encode_state(refolded) == encode_state(lived.state)
+
+
+def test_a_mode_that_does_not_expire_is_not_due_the_moment_its_time_is_up() -> None:
+    state = msgspec.structs.replace(newborn(), mode_until_us=START_US - 1)
+
+    assert timer_after(state, MODES["awake", 1], START_US) == START_US + 60 * MICRO

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noema.cognition.processes import reflection
 from noema.cognition.severity import PLAIN, intensity
 from noema.cognition.topic import MAX_KEY, topic_key
 
@@ -129,3 +130,8 @@ def test_trouble_is_louder_than_routine() -> None:
 @given(st.text(max_size=200))
 def test_intensity_is_a_micro_unit(text: str) -> None:
     assert 0 <= intensity(text) <= 1_000_000
+
+
+def test_no_line_can_pass_for_the_minds_own_reflection() -> None:
+    for line in (reflection.TOPIC, f"{reflection.TOPIC} ", reflection.TOPIC.strip("/"), "/self"):
+        assert topic_key(line) != reflection.TOPIC

@@ -16,8 +16,8 @@ from noema.cli.commands.feed_lines import Line
 from noema.cli.output import CommandError
 from noema.core.clock import Clock
 
-MAX_ITEMS: Final = 1000
-_MAX_BODY_BYTES = 3_500_000  # the daemon takes 4 MiB; the rest is for what stands around the items
+MAX_ITEMS: Final = 2000
+_MAX_BODY_BYTES = 3_500_000  # well under the 8 MiB that the daemon takes
 _FIRST_RETRY_S = 0.5
 _RETRY_AT_MOST_EVERY_S = 15.0
 _LONGEST_WISH_S = 300.0

@@ -10,14 +10,14 @@ from noema.cognition.process import Ports
 _LEAST_ON_TIMER: Final = 3
 _NAMED: Final = 3
 # A path, which the topic of a line never is, so that no line can stand in its way.
-_TOPIC: Final = "self/reflection"
+TOPIC: Final = "/self/reflection"
 
 
 class Reflection:
     """Proposes a summary when enough was admitted since the last one, or when it is quiet."""
 
     name = "reflection"
-    version = 1
+    version = 2
 
     async def propose(self, brain: Brain, ports: Ports) -> Sequence[Candidate]:
         due = brain.admitted_since_reflection >= brain.settings.reflect_every
@@ -45,8 +45,8 @@ def _summary(brain: Brain) -> Candidate:
     pressing = max(fullness // 4, 150_000)
     return Candidate(
         process="reflection",
-        key=_TOPIC,
-        topic=_TOPIC,
+        key=TOPIC,
+        topic=TOPIC,
         text=text,
         features={
             "confidence": MICRO,

@@ -35,7 +35,7 @@ async def list_events(call: Call) -> Json:
         raise InvalidInput("order is asc or desc.", field="order")
     position = call.query.get("after")
     seq = decode_position(position) if position else None
-    mind, type_ = await _mind_id(call), call.query.get("type") or None
+    mind, type_ = await _mind_id(call), forms.text_of(call.query, "type")
     text = call.query.get("text") or None
     since, until = forms.moment(call.query, "from"), forms.moment(call.query, "to")
     events = call.services.events
@@ -76,8 +76,10 @@ def resume_from(call: Call) -> int | None:
 
 
 async def stream(call: Call) -> Response:
-    after = resume_from(call)
-    mind, type_ = await _mind_id(call), call.query.get("type") or None
+    asked = resume_from(call)
+    # A position of another log, or of one that was set back, would wait for ever to be reached.
+    after = None if asked is None else min(asked, await call.services.events.head())
+    mind, type_ = await _mind_id(call), forms.text_of(call.query, "type")
     return EventStream(_frames(call, after, mind, type_), ending=partial(ending, call))
 
 

@@ -1,5 +1,6 @@
 """Minds over HTTP: create, look, tune, set a mode, send stimuli, speak, give goals."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -62,7 +63,7 @@ async def patch_mind(call: Call) -> Json:
             slug, changes, note=body.note, actor=actor, expected_version=body.settings_version
         )
     if body.name is not None:
-        mind = await minds.rename(slug, body.name)
+        mind = await minds.rename(slug, body.name, actor=actor)
     if body.status is not None and (body.status == "paused") != (mind.mode == "paused"):
         mode = "paused" if body.status == "paused" else "awake"
         mind = await minds.set_mode(slug, mode, actor=actor)
@@ -78,14 +79,14 @@ async def set_mode(call: Call) -> Json:
 
 
 async def step(call: Call) -> Json:
-    await call.services.minds.step(call.path("slug"), actor=call.who.actor)
+    await call.services.minds.step(call.path("slug"), actor=call.who.actor, key=call.key)
     return Json({}, 202)
 
 
 async def send_stimuli(call: Call) -> Json:
     # Which of the two shapes came is told by its one distinguishing key, so that an error names a
     # field of the shape that was meant.
-    if b'"items"' in call.body[:200_000]:
+    if _is_batch(call.body):
         items = call.json(forms.StimuliBody).items
     else:
         items = [call.json(forms.StimulusBody)]
@@ -106,6 +107,13 @@ async def send_stimuli(call: Call) -> Json:
         call.path("slug"), stimuli, actor=call.who.actor, key=call.key
     )
     return _accepted(accepted)
+
+
+def _is_batch(body: bytes) -> bool:
+    try:
+        return "items" in msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return b'"items"' in body[:200]
 
 
 def _accepted(accepted: Accepted) -> Json:
@@ -176,7 +184,8 @@ async def dry_run_attention(call: Call) -> Json:
     current = await call.services.minds.settings(mind)
     proposed = merge_settings(current, forms.settings_changes(body.settings))
     cycles = await last_cycles(call.services, mind, body.last)
-    found = dry_run(cycles, proposed, await load_modes(call.services))
+    # A thousand heavy cycles take seconds; other people and the minds go on meanwhile.
+    found = await asyncio.to_thread(dry_run, cycles, proposed, await load_modes(call.services))
     answer: dict[str, Any] = msgspec.to_builtins(found)
     if not call.sight.sees(mind.namespace):
         for difference in answer["differences"]:

@@ -12,7 +12,7 @@ async def start(call: Call) -> Json:
         raise InvalidInput("kind is verify.", field="kind")
     mind = await call.services.minds.get(body.mind)
     replay = await call.services.replays.start_verify(
-        mind, first=body.first, last=body.last, actor=call.who.actor
+        mind, first=body.first, last=body.last, actor=call.who.actor, key=call.key
     )
     return Json({"id": replay, "state": "running"}, 202)
 

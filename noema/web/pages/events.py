@@ -64,7 +64,7 @@ async def wanted(services: Services, query: dict[str, str]) -> Wanted:
     slug = query.get("mind")
     return Wanted(
         mind=(await services.minds.get(slug)).id if slug else None,
-        type=query.get("type") or None,
+        type=forms.text_of(query, "type"),
         q=query.get("q") or None,
         since=moment(query, "from"),
         until=moment(query, "to"),
@@ -80,7 +80,7 @@ def moment(query: Mapping[str, str], name: str) -> datetime | None:
         found = datetime.fromisoformat(text)
     except ValueError:
         return forms.moment({name: text}, name)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return forms.within_reach(found if found.tzinfo is not None else found.replace(tzinfo=UTC))
 
 
 def topic_of(query: dict[str, str]) -> str:

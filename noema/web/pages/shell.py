@@ -16,7 +16,7 @@ from noema.events.model import encode_position
 from noema.web import problem, views
 from noema.web.api.audit import may_audit
 from noema.web.call import Call
-from noema.web.gate import cookie_name
+from noema.web.gate import authority, cookie_name
 from noema.web.live import Readings
 from noema.web.render import NAV, NavItem, Renderer, Shell, Theme
 
@@ -147,8 +147,9 @@ def here(call: Call) -> str:
     if request.method in ("GET", "HEAD"):
         query = f"?{request.url.query}" if request.url.query else ""
         return local_path(request.url.path + query, local_path(request.url.path))
-    came_from = urlsplit(request.headers.get("referer", ""))
-    if came_from.netloc == request.headers.get("host", ""):
+    referer = request.headers.get("referer", "")
+    if authority(referer) == request.headers.get("host", "").lower():
+        came_from = urlsplit(referer)
         return local_path(came_from.path + (f"?{came_from.query}" if came_from.query else ""))
     return "/"
 

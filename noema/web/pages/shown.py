@@ -92,6 +92,7 @@ def _expired(data: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 _Line = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
 _LINES: Final[Mapping[str, _Line]] = {
     "mind.created": lambda _, c: f"{c.get('name')} in {c.get('namespace')}",
+    "mind.renamed": lambda _, c: str(c.get("name")),
     "step.requested": lambda _, __: "one cycle",
     "mode.set": _mode_set,
     "mode.changed": lambda d, _: f"{d['from']} to {d['to']}, because: {d['on']}",

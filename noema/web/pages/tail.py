@@ -50,6 +50,7 @@ _FRAGMENTS_KEPT: Final = 2_000
 _CHANGES_A_MIND: Final = frozenset(
     {
         "mind.created",
+        "mind.renamed",
         "stimulus.received",
         "message.received",
         "mode.set",
