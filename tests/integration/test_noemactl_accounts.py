@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 
@@ -383,8 +383,8 @@ class TestExitCodes:
             ("user", "grant", "nobody", "home"),
             ("tenant", "suspend", "nobody"),
             ("namespace", "create", "nobody/x"),
-            ("token", "revoke", str(uuid4())),
-            ("session", "revoke", str(uuid4())),
+            ("token", "revoke", str(UUID(int=404))),
+            ("session", "revoke", str(UUID(int=404))),
         ],
         ids=" ".join,
     )
