@@ -186,6 +186,7 @@ class _MindLoop:
         self._woken.set()
         self._cycle = 0
         self._looked_at = 0
+        self._answering = False
         self._timer_late_us = 0
 
     @property
@@ -280,6 +281,10 @@ class _MindLoop:
             await runner.checkpoint(3)
             state = thought.state
             self._cycle = state.cycle
+            # A cycle answers a few; the others need not wait for the timer. Only while answers are
+            # given, or a mode that lets none through would go round and round.
+            answered = any(s.candidate.replies_to for s in thought.outcome.admitted)
+            self._answering = answered and bool(state.questions)
             update = thought.unit.cycle
             if update is not None and row.mode_epoch == state.mode_epoch:
                 row = msgspec.structs.replace(row, mode=update.mode, next_due=update.next_due)
@@ -361,7 +366,7 @@ class _MindLoop:
             urgent = any(e.data.get("urgency", 0) >= URGENT for e in stimuli)
             if urgent and "urgent" in mode.triggers:
                 return Trigger(name="urgent")
-        if state.pending and "pending" in mode.triggers:
+        if (state.pending or self._answering) and "pending" in mode.triggers:
             return Trigger(name="pending")
         return self._timer(mode, row)
 

@@ -37,7 +37,7 @@ GROUP_SAMPLE: Final = 8
 GROUP_IDS: Final = 1_000
 TEXT_KEPT: Final = 1_000
 RECENT_KEPT: Final = 40
-QUESTIONS_KEPT: Final = 50
+QUESTIONS_KEPT: Final = 500
 GOALS_KEPT: Final = 50
 PENDING_FACTOR: Final = 3
 """Of what waits, this many times K compete in a cycle; the rest waits its turn."""

@@ -98,3 +98,21 @@ async def _is_held(here: Daemon) -> bool:
 async def _has_observed_mode(here: Daemon, mode: str) -> bool:
     cycles = (await here.client.get("/v1/minds/ada/cycles?limit=1")).json()["items"]
     return bool(cycles) and cycles[0]["mode"] == mode
+
+
+async def test_many_who_speak_at_once_are_all_answered_without_waiting_for_the_timer(
+    here: Daemon,
+) -> None:
+    minds = here.noema.minds
+    await minds.set_mode("ada", "paused", actor="user:t")
+    for n in range(9):
+        await minds.say("ada", f"question {n}?", speaker="t", actor="user:t")
+
+    await minds.set_mode("ada", "awake", actor="user:t")
+
+    await eventually(lambda: _answers(here, 9))
+
+
+async def _answers(here: Daemon, expected: int) -> bool:
+    spoken = await here.noema.minds.transcript(await here.noema.minds.get("ada"))
+    return sum(m.speaker == "ada" for m in spoken) == expected
