@@ -322,7 +322,11 @@ class _MindLoop:
     ) -> Trigger | None:
         """Return what calls the mind from behind more than it takes at once, where it sleeps."""
         mode = mode_in_force(row, modes)
-        if "stimulus" in mode.triggers or not (control or stimuli):
+        # Behind less than a full page stands nothing that was there when it was read; what came
+        # since wakes the mind by itself, and would count twice.
+        more_control = len(control) >= CONTROL_AT_ONCE
+        more_stimuli = len(stimuli) >= room(state)
+        if "stimulus" in mode.triggers or not (more_control or more_stimuli):
             return None
         is_stepped, is_urgent, self._looked_at = await self._runner.events.ahead(
             self._mind,
@@ -331,9 +335,10 @@ class _MindLoop:
             stimuli=max(self._looked_at, stimuli[-1].seq if stimuli else state.cursor),
             urgency=URGENT,
         )
-        if is_stepped:
+        if is_stepped and more_control:
             return Trigger(name="operator")
-        return Trigger(name="urgent") if is_urgent and "urgent" in mode.triggers else None
+        is_called = is_urgent and more_stimuli and "urgent" in mode.triggers
+        return Trigger(name="urgent") if is_called else None
 
     async def _act(self, state: MindState, modes: Modes) -> None:
         may_act = modes[state.mode, state.mode_version].may_act

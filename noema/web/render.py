@@ -120,6 +120,7 @@ class Renderer:
         self._env.filters.update(
             ago=self._ago,
             bare=bare,
+            drawing=drawing,
             due=self._due,
             duration=duration,
             family=family,
@@ -230,6 +231,16 @@ def micro(value: int | None, places: int = 3, sign: bool = False) -> str:
 def score(value: int | None, places: int = 3, sign: bool = False) -> str:
     """Return a sum of products of two micros as a decimal: 10**12 gives 1.000."""
     return NOTHING if value is None else _fixed(value, SCORE, places, sign)
+
+
+_DRAWING = re.compile(r'<svg [-\w="#. ]*>(?:<path [-\w="#. ]*/>)+</svg>\s*\Z')
+
+
+def drawing(svg: str) -> Markup:
+    """Return a drawing of paths as markup; ValueError where there is anything else in it."""
+    if not _DRAWING.match(svg):
+        raise ValueError("a drawing holds paths and nothing else")
+    return Markup(svg)  # noqa: S704
 
 
 def bare(text: str) -> str:
