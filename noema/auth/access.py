@@ -221,7 +221,9 @@ class Access:
             if not is_current:
                 raise Unauthorised("Your account changed in this moment; log in again.")
         if replacing:
-            await doors.end_session(tx.conn, digest(replacing))
+            ended = await doors.end_session(tx.conn, digest(replacing))
+            if ended is not None:
+                await doors.notify(tx.conn, ended)
         secret = await self.sessions.open(tx, who, origin)
         await self.audit.record(tx, _login(who, Outcome.OK, origin, who.method.value))
         return secret
@@ -269,15 +271,16 @@ class Access:
 
     async def is_in(self, entry: Credential) -> bool:
         """Whether the session or token still stands for somebody, be it with other roles."""
-        return await self._again(entry) is not None
+        return await self.again(entry) is not None
 
-    async def _again(self, entry: Credential) -> Credential | None:
+    async def again(self, entry: Credential) -> Credential | None:
+        """Return what the session or token stands for now, None where it has ended."""
         if isinstance(entry, Session):
             return await self.sessions.again(entry)
         return await self.tokens.again(entry)
 
     async def _still_stands(self, entry: Credential) -> bool:
-        now = await self._again(entry)
+        now = await self.again(entry)
         return (
             now is not None
             and now.identity == entry.identity

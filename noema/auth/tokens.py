@@ -84,12 +84,14 @@ class Tokens:
             if not timedelta() < lasts <= LONGEST:
                 raise InvalidInput(f"A token lasts up to {LONGEST.days} days.", field="lasts")
             _check_lending(by, namespace, memory_role, console_role)
-            # Held until the commit: a token revoked meanwhile must not leave a child behind.
-            if by.token_id is not None and not await doors.hold_token(deed.tx.conn, by.token_id):
-                raise Denied("The token you act with was revoked.")
             until = deed.tx.now + lasts
-            if isinstance(by, Bearer) and by.expires_at is not None:
-                until = min(until, by.expires_at)
+            if by.token_id is not None:
+                # Held until the commit: a token revoked meanwhile must not leave a child behind.
+                # Read anew, because a session that a token opened has an end of its own.
+                held = await doors.hold_token(deed.tx.conn, by.token_id)
+                if held is None:
+                    raise Denied("The token you act with was revoked.")
+                until = min(until, held["expires_at"] or until)
             id_ = self._ids.new()
             deed.target = f"token:{id_}"
             deed.detail = f"{name}: {memory_role} in {namespace}, console {console_role}"

@@ -128,6 +128,11 @@ class Users:
         async with self._db.reading() as tx:
             return await people.has_user(tx.conn)
 
+    async def has_administrator(self) -> bool:
+        """Whether anybody is an administrator and not kept out."""
+        async with self._db.reading() as tx:
+            return await people.first_administrator(tx.conn) is not None
+
     async def set_role(self, by: Identity, name: str, role: ConsoleRole) -> None:
         """Change a person's console role and end their sessions.
 
@@ -196,7 +201,7 @@ class Users:
         valid_from: datetime | None = None,
         valid_to: datetime | None = None,
     ) -> None:
-        """Give a person a memory role in a namespace, from now on unless said otherwise.
+        """Give a person a memory role in a namespace, from now on or from a later moment.
 
         It takes the place of what they have or were to have there in that time. Raises NotFound
         where there is no such namespace, InvalidInput where it would end before it begins.
@@ -205,13 +210,14 @@ class Users:
         async with self._audit.doing(by, "membership.grant", f"user:{name}") as deed:
             require_console(by, _ADMIN)
             check_namespace(namespace)
-            since = valid_from or deed.tx.now
             if role is MemoryRole.NONE:
                 raise InvalidInput("Revoke the membership to give no role.", field="role")
-            for moment in (since, valid_to):
+            for moment in (valid_from, valid_to):
                 if moment is not None and moment.tzinfo is None:
                     raise InvalidInput("A time needs its zone.", field="valid_from")
-            if valid_to is not None and valid_to <= max(since, deed.tx.now):
+            # Who could see what until now stays as it was: nothing begins in the past.
+            since = max(valid_from or deed.tx.now, deed.tx.now)
+            if valid_to is not None and valid_to <= since:
                 raise InvalidInput("It would end before it begins.", field="valid_to")
             user_id = await _locked(deed.tx, name)
             await people.cut_memberships(

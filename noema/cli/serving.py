@@ -178,6 +178,10 @@ async def _say_the_way_in(noema: Noema, say: Say, *, is_demo: bool) -> None:
             f"for a day:\n  {first}"
         )
         return
+    if not is_demo and await access.users.has_administrator():
+        # What is said here is often kept in a journal: no way in may stand there at every start.
+        say(f"Sign in at {base_url}/login; where nobody can, noema link prints a link to come in.")
+        return
     try:
         link = await access.new_link(base_url=base_url)
     except NotFound:

@@ -191,6 +191,8 @@ class Gate:
             call.services = Sighted(self._services, call.sight)
         call.body = await _body(request, endpoint.limit_bytes)
         if request.method not in _SAFE:
+            if endpoint.need != "public":
+                await self._look_again(call, endpoint)
             await self._check_origin(call, endpoint)
 
     async def _identify(self, call: Call, endpoint: Endpoint) -> None:
@@ -210,6 +212,19 @@ class Gate:
                 " (noemactl login, or Authorization: Bearer)."
             )
         call.session, call.identity = session, session.identity
+
+    async def _look_again(self, call: Call, endpoint: Endpoint) -> None:
+        """Raise unless who began to send still may: a body can take as long as its sender likes."""
+        now = await self._services.access.again(call.credential)
+        if now is None:
+            raise Unauthorised("What you came in with has ended; log in again.")
+        if isinstance(now, Bearer):
+            call.bearer = now
+        else:
+            call.session = now
+        call.identity = now.identity
+        require_console(call.who, endpoint.role)
+        call.services = Sighted(self._services, call.sight)
 
     async def _bearer(self, call: Call, token: str) -> Bearer:
         client = call.request.client

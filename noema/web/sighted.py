@@ -441,6 +441,9 @@ class SightedPages(Pages):
         place = await self._base.place_of(mind)
         return None if place is None or not self._sight.knows(place.namespace) else place.slug
 
+    async def counts(self) -> Mapping[str, Any]:
+        return {**await super().counts(), "minds": len(await self.known_slugs())}
+
     async def leases(self) -> list[dict[str, Any]]:
         known = await self.known_slugs()
         return [lease for lease in await super().leases() if lease["slug"] in known]

@@ -446,6 +446,16 @@ class TestSystem:
         assert "noema_writer_queued_units 0.0" in metrics.text
         assert here.token not in metrics.text
 
+    async def test_the_figures_that_anybody_may_read_name_no_mind(self, here: Daemon) -> None:
+        await here.client.post("/v1/minds", json={"slug": "canary"})
+        await eventually(lambda: "canary" in [m.slug for m in here.noema.runner.statuses])
+
+        async with httpx.AsyncClient(base_url=here.url) as stranger:
+            metrics = await stranger.get("/metrics")
+
+        assert "noema_minds_running " in metrics.text
+        assert "canary" not in metrics.text
+
     async def test_the_description_is_valid_openapi_3_1(self, here: Daemon) -> None:
         document = (await here.client.get("/openapi.json")).json()
 

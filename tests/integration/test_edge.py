@@ -1,5 +1,6 @@
 """The edge of a running daemon: addresses behind proxies, limits, cookies, secrets nowhere."""
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from noema.core.identity import LOCAL, ConsoleRole, MemoryRole
 from noema.web.forwarded import client_address
 from noema.web.gate import session_cookie
 from tests.conftest import TestDatabase
-from tests.people import COOKIE, PASSWORD, person, script
+from tests.people import COOKIE, PASSWORD, Person, person, script
 from tests.running import Daemon, daemon
 
 _HERE = Origin(address="192.0.2.1")
@@ -205,6 +206,60 @@ async def test_guarantee_12_what_changes_somebodys_rights_ends_their_sessions(
             statuses[change] = (await browser.get("/v1/whoami")).status_code
 
     assert set(statuses.values()) == {401}, statuses
+
+
+@pytest.mark.parametrize("change", ["disable", "demote", "log out"])
+@pytest.mark.parametrize("by_token", [False, True])
+async def test_guarantee_12_who_loses_their_rights_while_sending_changes_nothing_any_more(
+    here: Daemon, change: str, by_token: bool
+) -> None:
+    access = here.noema.access
+    boss = await person(here, "boss", ("home", MemoryRole.OWNER), role=ConsoleRole.ADMINISTRATOR)
+    await person(here, "root", role=ConsoleRole.ADMINISTRATOR)
+    token = await boss.token(console_role=ConsoleRole.ADMINISTRATOR)
+    let_in = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b'{"name": "mallory", '
+        await asyncio.wait_for(let_in.wait(), 30)
+        if change == "disable":
+            await access.users.disable(LOCAL, "boss")
+        elif change == "demote":
+            await access.users.set_role(LOCAL, "boss", ConsoleRole.OBSERVER)
+        elif by_token:
+            await access.tokens.revoke(await boss.session(), (await access.bearer(token)).token_id)
+        else:
+            await access.end_session(await boss.session())
+        yield b'"role": "administrator"}'
+
+    look = access.bearer if by_token else access.session
+
+    async def looked(secret: str, **more: Origin) -> object:
+        found = await look(secret, **more)
+        let_in.set()
+        return found
+
+    setattr(access, "bearer" if by_token else "session", looked)
+    async with script(here, token) if by_token else boss.browser() as client:
+        answer = await client.post(
+            "/v1/users", content=slowly(), headers={"Content-Type": "application/json"}
+        )
+
+    assert answer.status_code in (401, 403)
+    assert "mallory" not in [u.name for u in await access.users.all()]
+
+
+async def test_an_old_session_makes_no_login_link(here: Daemon) -> None:
+    boss = await person(here, "boss", ("home", MemoryRole.OWNER), role=ConsoleRole.ADMINISTRATOR)
+    link = await here.noema.access.link_for(await boss.session(), base_url="http://x")
+    secret = await here.noema.access.session_from_link(link.partition("link=")[2])
+    by_link = Person(daemon=here, name="boss", secret=secret)
+    async with by_link.browser() as browser, boss.browser() as fresh:
+        refused = await browser.post("/v1/login-links")
+        made = await fresh.post("/v1/login-links")
+
+    assert refused.status_code == 403
+    assert made.status_code == 201
 
 
 async def test_guarantee_18_secrets_are_in_no_log_event_error_or_page(

@@ -102,6 +102,23 @@ class TestSession:
         assert not await here.is_in(planted)
         assert getattr(new, "secret", old.secret) != old.secret
 
+    async def test_guarantee_12_what_the_old_session_had_open_ends_when_a_login_replaces_it(
+        self, here: House, database: TestDatabase
+    ) -> None:
+        old = (await here.entered()).secret
+        async with asyncio.TaskGroup() as group:
+            listener = Listener(
+                lambda: single(database.app_dsn, database.role), CHANNEL, clock=SystemClock(),
+                on_payload=here.access.revocations.told,
+            )  # fmt: skip
+            hearing = group.create_task(listener.run())
+            await eventually(lambda: listener.connected)
+            async with waiting(here, await here.session(old)) as stream:
+                await here.access.log_in("root", PASSWORD, origin=HERE, replacing=old)
+
+                assert await ended(stream)
+            hearing.cancel()
+
     async def test_guarantee_12_a_secret_that_was_never_given_out_is_none(
         self, here: House
     ) -> None:
@@ -377,6 +394,39 @@ class TestToken:
         with pytest.raises(Denied, match="was revoked"):
             await token_of(here, child)
 
+    async def test_guarantee_17_a_token_made_in_a_session_that_a_token_opened_ends_with_it(
+        self, here: House
+    ) -> None:
+        first = await token_of(here, await here.inside(), days=1)
+        opened = await here.session(await here.access.session_from_token(first, origin=HERE))
+        longer = await token_of(here, opened, days=300)
+
+        here.clock.advance(24 * 3_600)
+
+        for token in (first, longer):
+            with pytest.raises(Unauthorised):
+                await here.access.by_token(token)
+
+    async def test_a_token_that_counts_is_listed_behind_any_number_of_revoked_ones(
+        self, here: House
+    ) -> None:
+        async with here.db.transaction() as tx:
+            await tx.conn.execute(
+                """
+                INSERT INTO api_tokens (id, name, hash, hint, namespace, memory_role, console_role,
+                                        created_at, user_id, revoked_at)
+                SELECT gen_random_uuid(), 'old', sha256(n::text::bytea), 'noema_', 'home', 'agent',
+                       'none', now() - interval '1 year', u.id, now()
+                FROM generate_series(1, 600) n, users u WHERE u.name = 'ada'
+                """
+            )
+        session = await here.inside()
+        await token_of(here, session)
+
+        listed = await here.access.tokens.visible(session)
+
+        assert [t.name for t in listed if t.revoked_at is None] == ["script"]
+
     async def test_guarantee_17_an_expired_token_is_refused(self, here: House) -> None:
         token = await token_of(here, await here.inside(), days=1)
         here.clock.advance(86_400)
@@ -509,6 +559,19 @@ class TestMembership:
         assert roles(await users.memberships("ada", at=here.clock.now())) == ["agent"]
         assert roles(await users.memberships("ada", at=before)) == ["owner"]
         assert roles(await users.memberships("ada")) == ["owner", "agent"]
+
+    async def test_a_grant_changes_nothing_of_what_was_before_it(self, here: House) -> None:
+        users, began = here.access.users, here.clock.now()
+        here.clock.advance(3_600)
+
+        await users.grant(
+            LOCAL, "ada", namespace="home", role=MemoryRole.AGENT,
+            valid_from=began - timedelta(days=365),
+        )  # fmt: skip
+
+        assert roles(await users.memberships("ada", at=began)) == ["owner"]
+        assert roles(await users.memberships("ada", at=here.clock.now())) == ["agent"]
+        assert await users.memberships("ada", at=began - timedelta(days=1)) == []
 
     async def test_grants_at_once_leave_one_role(self, here: House) -> None:
         async with asyncio.TaskGroup() as group:

@@ -187,6 +187,18 @@ async def test_guarantee_16_another_tenants_mind_is_the_same_404_as_a_missing_on
         assert same == unknown.text
 
 
+async def test_minds_of_another_tenant_are_not_counted(here: Place) -> None:
+    await namespaces(here.daemon, "globex")
+    stranger = await here.someone("sam", ("globex", MemoryRole.OWNER))
+
+    counted = [
+        (await client.get("/v1/system")).json()["database"]["minds"]
+        for client in (here.member_client, stranger)
+    ]
+
+    assert counted == [1, 0]
+
+
 async def test_text_is_searched_in_what_one_may_see_only(here: Place) -> None:
     beside = await here.someone("sid", ("acme/sales", MemoryRole.OWNER))
     query = f"/v1/events?order=desc&text={CANARY}"

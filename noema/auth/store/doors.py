@@ -158,12 +158,13 @@ _ADD_BEARER = """
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 """
 _USED = "UPDATE api_tokens SET last_used_at = $2 WHERE id = $1"
+# What still counts comes first, and what was made last: no number of old ones pushes it out.
 _BEARERS = """
     SELECT k.id, k.name, u.name AS user, k.hint, k.namespace, k.memory_role, k.console_role,
            k.created_at, k.expires_at, k.last_used_at, k.revoked_at
     FROM api_tokens k LEFT JOIN users u ON u.id = k.user_id
     WHERE $1::uuid IS NULL OR k.user_id = $1
-    ORDER BY k.created_at, k.id LIMIT 500
+    ORDER BY (k.revoked_at IS NOT NULL), k.created_at DESC, k.id DESC LIMIT 500
 """
 _COUNT_BEARERS = "SELECT count(*) FROM api_tokens WHERE revoked_at IS NULL"
 _FIRST_BEARER = """
@@ -172,7 +173,7 @@ _FIRST_BEARER = """
       AND (expires_at IS NULL OR expires_at > $1)
     ORDER BY created_at LIMIT 1
 """
-_HOLD_BEARER = "SELECT id FROM api_tokens WHERE id = $1 AND revoked_at IS NULL FOR SHARE"
+_HOLD_BEARER = "SELECT expires_at FROM api_tokens WHERE id = $1 AND revoked_at IS NULL FOR SHARE"
 # A token ends with the one it was made with.
 _REVOKE_BEARER = """
     WITH RECURSIVE doomed AS (
@@ -201,7 +202,8 @@ async def token_used(conn: Conn, token_id: UUID, at: datetime) -> None:
 
 
 async def tokens(conn: Conn, user_id: UUID | None) -> list[Row]:
-    return [dict(r) for r in await conn.fetch(_BEARERS, user_id)]
+    found = [dict(r) for r in await conn.fetch(_BEARERS, user_id)]
+    return sorted(found, key=lambda row: (row["created_at"], row["id"]))
 
 
 async def count_tokens(conn: Conn) -> int:
@@ -213,8 +215,9 @@ async def first_token(conn: Conn, now: datetime) -> UUID | None:
     return found
 
 
-async def hold_token(conn: Conn, token_id: UUID) -> bool:
-    return await conn.fetchval(_HOLD_BEARER, token_id) is not None
+async def hold_token(conn: Conn, token_id: UUID) -> Row | None:
+    row = await conn.fetchrow(_HOLD_BEARER, token_id)
+    return None if row is None else dict(row)
 
 
 async def revoke_token(

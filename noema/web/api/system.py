@@ -13,6 +13,7 @@ from noema.cognition.attention import SCORER_VERSION
 from noema.cognition.state import STATE_VERSION
 from noema.core.errors import NoemaError
 from noema.web.call import Call
+from noema.web.origin import require_fresh
 from noema.web.reply import Json
 from noema.web.services import Services
 
@@ -47,8 +48,18 @@ class _Gauges(Collector):
 
     def collect(self) -> list[Metric]:
         s = self._services
+        # Anybody may read these, so no mind is named: which there are is their tenant's.
+        statuses = s.runner.statuses
         plain = {
-            "noema_minds_running": ("Minds this process runs.", len(s.runner.statuses)),
+            "noema_timer_lateness_seconds": (
+                "How late the latest of the minds' last timers fired.",
+                max((m.timer_late_us for m in statuses), default=0) / 1_000_000,
+            ),
+            "noema_cycles": (
+                "Cycles of the minds this process runs.",
+                sum(m.cycle for m in statuses),
+            ),
+            "noema_minds_running": ("Minds this process runs.", len(statuses)),
             "noema_writer_queued_units": (
                 "Units that wait to be committed.",
                 s.writer.queued_units,
@@ -66,14 +77,7 @@ class _Gauges(Collector):
         gauges: list[Metric] = [
             GaugeMetricFamily(name, text, value=value) for name, (text, value) in plain.items()
         ]
-        late = GaugeMetricFamily(
-            "noema_timer_lateness_seconds", "How late a mind's last timer fired.", labels=["mind"]
-        )
-        cycles = GaugeMetricFamily("noema_mind_cycles", "Cycles of a mind.", labels=["mind"])
-        for status in s.runner.statuses:
-            late.add_metric([status.slug], status.timer_late_us / 1_000_000)
-            cycles.add_metric([status.slug], status.cycle)
-        return [*gauges, late, cycles]
+        return gauges
 
 
 async def metrics(call: Call) -> Response:
@@ -148,6 +152,8 @@ async def system(call: Call) -> Json:
 
 async def new_link(call: Call) -> Json:
     """Return a one-time link that lets one browser in."""
+    # Or a session left open would outlive its own end, by one link after the other.
+    require_fresh(call)
     access = call.services.access
     link = await access.link_for(call.credential, base_url=call.services.settings.base_url)
     return Json({"url": link}, 201)

@@ -7,7 +7,7 @@ from noema.web import doors
 from noema.web.call import Call
 from noema.web.origin import is_fresh
 from noema.web.pages.login import status_of
-from noema.web.pages.shell import here, page
+from noema.web.pages.shell import here, local_path, page
 
 _PASSWORD = "proof_password"  # noqa: S105 - the name of a field
 _CODE = "proof_code"
@@ -43,7 +43,7 @@ async def _page(call: Call, exc: NoemaError | None = None) -> Response:
     asked = ("csrf_token", _PASSWORD, _CODE)
     context = doors.ProofPage(
         action=call.request.url.path,
-        back=call.form.get("back", "") or here(call),
+        back=local_path(call.form.get("back", ""), here(call)),
         fields=tuple((k, v) for k, v in call.form.items() if k not in asked),
         user=name,
         needs_code=(await call.services.access.users.get(name)).has_totp,
