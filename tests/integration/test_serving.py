@@ -41,7 +41,7 @@ async def run(command: list[str], **settings: str) -> tuple[int, str, str]:
 
 @asynccontextmanager
 async def serving(command: str = "serve", **settings: str) -> AsyncIterator[tuple[str, str, int]]:
-    """A daemon that listens; yields its address, its one-time link and its process id."""
+    """A daemon that listens; yields its address, where to come in and its process id."""
     process = await asyncio.create_subprocess_exec(
         *_NOEMA, command, env=environment(NOEMA_PORT="0", **settings), cwd="/",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
@@ -54,14 +54,22 @@ async def serving(command: str = "serve", **settings: str) -> AsyncIterator[tupl
             assert line, "the daemon ended before it listened"
             if found := re.search(r"listens on (\S+)", line):
                 url = found.group(1)
-            elif found := re.search(r"(http\S+link=\S+)", line):
-                link = found.group(1)
+            elif found := re.search(r"(http\S+link=\S+)|Sign in at (\S+/login)", line):
+                link = found.group(1) or found.group(2)
         yield url, link, process.pid
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.wait(), 60)
     assert process.returncode in (0, -signal.SIGKILL)
+
+
+async def link_into(url: str, **settings: str) -> str:
+    """A one-time link into the daemon at that address."""
+    port = url.rpartition(":")[2]
+    code, link, err = await run([*_NOEMA, "link"], NOEMA_PORT=port, **settings)
+    assert (code, err) == (0, "")
+    return link.strip()
 
 
 async def test_a_first_start_needs_nothing_and_its_link_makes_the_first_administrator(
@@ -83,7 +91,8 @@ async def test_a_first_start_needs_nothing_and_its_link_makes_the_first_administ
 async def test_a_link_lets_one_browser_in_once(reachable_dir: Path) -> None:
     settings = {"NOEMA_DATA_DIR": str(reachable_dir / "data")}
     admin = {"NOEMA_BOOTSTRAP_ADMIN": "root:canary-of-the-first-start"}
-    async with serving(**settings, **admin) as (url, link, _):
+    async with serving(**settings, **admin) as (url, _, _):
+        link = await link_into(url, **settings)
         async with httpx.AsyncClient() as browser:
             first = await browser.get(link)
             home = await browser.get(url)
@@ -261,9 +270,9 @@ async def test_the_first_administrator_may_be_named_by_a_setting_that_nothing_sh
 ) -> None:
     settings = {"NOEMA_DATA_DIR": str(reachable_dir / "data")}
     canary = "canary-of-the-first-start"
-    async with serving(**settings, NOEMA_BOOTSTRAP_ADMIN=f"root:{canary}") as (url, link, _):
+    async with serving(**settings, NOEMA_BOOTSTRAP_ADMIN=f"root:{canary}") as (url, _, _):
         async with httpx.AsyncClient(base_url=url) as browser:
-            await browser.get(link)
+            await browser.get(await link_into(url, **settings))
             who = (await browser.get("/v1/whoami")).json()
         code, _, err = await run([*_NOEMACTL, "user", "unlock", "root", "--local"], **settings)
 
