@@ -154,7 +154,7 @@ class Users:
         self._revocations.told(str(user_id))
 
     async def disable(self, by: Identity, name: str) -> None:
-        """Keep a person out from now on, with sessions and tokens.
+        """Keep a person out from now on, and end their sessions and tokens for good.
 
         Raises Conflict where nobody would be administrator any more.
         """
@@ -164,6 +164,8 @@ class Users:
             await self._keep_an_administrator(deed.tx, name)
             user_id = await _locked(deed.tx, name)
             if await people.disable(deed.tx.conn, user_id, deed.tx.now):
+                # Refused anyway while disabled; revoked, so that enabling brings none of them back.
+                await doors.revoke_tokens_of(deed.tx.conn, user_id, deed.tx.now)
                 await _end_sessions(deed.tx, user_id)
         self._revocations.told(str(user_id))
 

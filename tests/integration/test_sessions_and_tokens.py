@@ -441,6 +441,16 @@ class TestToken:
         with pytest.raises(Unauthorised):
             await here.access.by_token(token)
 
+    async def test_guarantee_17_enabling_a_person_brings_no_old_token_back(
+        self, here: House
+    ) -> None:
+        token = await token_of(here, await here.inside())
+        await here.access.users.disable(LOCAL, "ada")
+        await here.access.users.enable(LOCAL, "ada")
+
+        with pytest.raises(Unauthorised):
+            await here.access.by_token(token)
+
     async def test_a_token_notes_when_it_was_last_used(self, here: House) -> None:
         session = await here.inside()
         token = await token_of(here, session)

@@ -226,6 +226,15 @@ async def revoke_token(
     return [r["id"] for r in await conn.fetch(_REVOKE_BEARER, token_id, of_user, at)]
 
 
+_REVOKE_BEARERS_OF = """
+    UPDATE api_tokens SET revoked_at = $2 WHERE user_id = $1 AND revoked_at IS NULL
+"""
+
+
+async def revoke_tokens_of(conn: Conn, user_id: UUID, at: datetime) -> None:
+    await conn.execute(_REVOKE_BEARERS_OF, user_id, at)
+
+
 # --- links, pending logins, devices -------------------------------------------------------------
 
 _INSERT_LINK = """
