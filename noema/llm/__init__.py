@@ -1,0 +1,1 @@
+"""The model as a replaceable service; at present what turns text into vectors."""

@@ -1,0 +1,1 @@
+"""Ways from text to vectors: hashing, a local model, and services over HTTP."""

@@ -1,0 +1,1 @@
+"""HTTP to the outside: bounded in time and size."""
