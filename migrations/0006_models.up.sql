@@ -99,11 +99,14 @@ CREATE TABLE llm_calls (
     latency_ms int,
     error text NOT NULL DEFAULT '',
     started_at timestamptz NOT NULL,
+    due_at timestamptz NOT NULL,
     finished_at timestamptz
 );
--- An answer on record is used and never asked for again.
-CREATE UNIQUE INDEX llm_calls_answered ON llm_calls (mind_id, cycle, process, ordinal, request_hash)
-    WHERE mind_id IS NOT NULL AND state = 'answered';
+COMMENT ON COLUMN llm_calls.due_at IS 'by then it has ended, whatever comes of it';
+COMMENT ON COLUMN llm_calls.error IS 'the code alone; what it says stands in content';
+-- An answer on record is used and never asked for again, nor is one that is on its way.
+CREATE UNIQUE INDEX llm_calls_once ON llm_calls (mind_id, cycle, process, ordinal, request_hash)
+    WHERE mind_id IS NOT NULL AND cycle IS NOT NULL AND state IN ('in flight', 'answered');
 CREATE INDEX llm_calls_time ON llm_calls (started_at, id);
 CREATE INDEX llm_calls_mind ON llm_calls (mind_id, started_at) WHERE mind_id IS NOT NULL;
 CREATE INDEX llm_calls_namespace ON llm_calls (namespace, started_at);

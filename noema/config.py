@@ -27,6 +27,7 @@ _RESERVED: Final = frozenset(
         "NOEMA_SIGNING_KEY",
         "NOEMA_KNOWLEDGE_DIR",
         "NOEMA_URL",
+        "NOEMA_LLM_SECRET",
         "NOEMA_TOKEN",
     }
 )
@@ -92,6 +93,7 @@ class ClientSettings:
 
     url: str | None
     token: str | None = field(repr=False)
+    llm_secret: str | None = field(default=None, repr=False)
     config_dir: Path
 
 
@@ -119,6 +121,7 @@ def load_client(environ: Mapping[str, str] | None = None) -> ClientSettings:
     return ClientSettings(
         url=environ.get("NOEMA_URL") or None,
         token=environ.get("NOEMA_TOKEN") or None,
+        llm_secret=environ.get("NOEMA_LLM_SECRET") or None,
         config_dir=Path(base) / "noema",
     )
 

@@ -34,7 +34,7 @@ class Embedder(Protocol):
     """Turns texts into vectors of one length.
 
     `model` names vectors that may be compared: another name means another space. `weight` is how
-    much its cosine counts beside text search, 0 to 1: hashing knows spelling, a model knows meaning.
+    much its cosine counts beside text search, 0 to 1: hashing knows spelling, a model meaning.
     """
 
     @property
@@ -203,3 +203,23 @@ class Provider(Protocol):
 
 
 MICRO: Final = 1_000_000
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to answer a role: a provider, what is asked of it, and what it costs.
+
+    `parameters` are what the request does not set itself.
+    """
+
+    provider: UUID
+    name: str
+    model: str
+    parameters: Parameters = Parameters()
+    prices: Prices = Prices()
+
+
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
+    """How a role is answered: the primary first, then fallbacks in order; empty is off."""
+
+    entries: tuple[Entry, ...]
+    deadline_s: float

@@ -26,6 +26,11 @@ STATUS: Final = {
     "data_dir_busy": 503,
     "migration": 503,
     "method_not_allowed": 405,
+    "address_refused": 400,
+    "budget_exceeded": 409,
+    "no_model": 503,
+    "model_unavailable": 503,
+    "bad_answer": 502,
 }
 TITLES: Final = {
     400: "The request cannot be used",
@@ -38,6 +43,7 @@ TITLES: Final = {
     415: "Not that media type",
     422: "The idempotency key came before",
     429: "Too many requests",
+    502: "The answer cannot be used",
     503: "Not available now",
 }
 

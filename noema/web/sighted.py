@@ -28,6 +28,7 @@ from noema.core.errors import NotFound
 from noema.core.identity import check_namespace
 from noema.events.log import EventLog, LogLine
 from noema.events.model import Event
+from noema.llm.desk import Llm
 from noema.replay.model import Replay
 from noema.web.services import Services
 from noema.web.store import Pages, Place
@@ -98,6 +99,11 @@ class Sighted:
         self.minds: Minds = SightedMinds(plain, sight)
         self.replays = SightedReplays(plain, sight)
         self.feed = SightedFeed(plain, sight)
+
+    @property
+    def llm(self) -> Llm:
+        """Models; of calls the handlers show what the identity may see."""
+        return self._plain.llm
 
 
 class _Veil:

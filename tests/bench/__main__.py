@@ -14,6 +14,7 @@ import uvloop
 from tests.bench.append import append_batch_50
 from tests.bench.cycles import cycles_per_second, cycles_slow_commits
 from tests.bench.latency import stimulus_latency
+from tests.bench.llm import llm_overhead
 from tests.bench.logins import logins
 from tests.bench.measure import Figure
 from tests.bench.memory import memory_10k
@@ -30,6 +31,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "watchers": watchers,
     "memory": memory_10k,
     "logins": logins,
+    "llm_overhead": llm_overhead,
 }
 
 
