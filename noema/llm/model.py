@@ -10,7 +10,7 @@ class Embedder(Protocol):
     """Turns texts into vectors of one length.
 
     `model` names vectors that may be compared: another name means another space. `weight` is how
-    much its cosine counts beside text search, 0 to 1: hashing knows spelling, a model knows meaning.
+    much its cosine counts beside text search, 0 to 1: hashing knows spelling, a model meaning.
     """
 
     @property
