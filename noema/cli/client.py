@@ -135,6 +135,11 @@ class Daemon:
         content = json.dumps(body).encode()
         return self._ask("PATCH", path, content=content, headers=_JSON)
 
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Return the JSON of a PUT."""
+        content = json.dumps(body).encode()
+        return self._ask("PUT", path, content=content, headers=_JSON)
+
     def delete(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON of a DELETE, {} where the answer has none."""
         return self._ask("DELETE", path, params=_present(params))
