@@ -19,6 +19,7 @@ from noema.web.api import (
     users,
 )
 from noema.web.call import Call, Endpoint
+from noema.web.mem_routes import MEM
 from noema.web.reply import Json
 
 _OPERATOR: Final = ConsoleRole.OPERATOR
@@ -234,6 +235,7 @@ API: Final[tuple[Endpoint, ...]] = (
         method="GET", path="/v1/replays/{id}", handler=replays.get, need="read",
         summary="One replay: progress, and the first difference.",
     ),
+    *MEM,
 )  # fmt: skip
 
 STREAM: Final = Endpoint(

@@ -15,6 +15,7 @@ from noema.db.tx import Database
 from noema.events.log import EventLog
 from noema.events.model import Event
 from noema.events.writer import Writer
+from noema.memory.kernel import Kernel
 from noema.replay.model import Replay
 from noema.web.store import Pages
 
@@ -113,6 +114,9 @@ class Services(Protocol):
 
     @property
     def pages(self) -> Pages: ...
+
+    @property
+    def memory(self) -> Kernel: ...
 
     @property
     def health(self) -> Pulse: ...
