@@ -67,8 +67,6 @@ CREATE TABLE memories (
     position int,
     speaker text,
 
-    -- A committed fact waits here for its check; NULL where none is due.
-    conflict_due_at timestamptz,
     CHECK (t_valid_to IS NULL OR t_valid_to >= t_valid_from),
     CHECK ((session_id IS NULL) = (position IS NULL))
 ) WITH (fillfactor = 85);
@@ -91,7 +89,6 @@ CREATE INDEX memories_conversation ON memories (conversation_id, id) WHERE conve
 -- What a refresh replaces. A source may be longer than an index entry, so its hash stands for it.
 CREATE INDEX memories_source ON memories (namespace, kind, hashtextextended(source, 0))
     WHERE source <> '' AND t_valid_to IS NULL AND status = 'active';
-CREATE INDEX memories_conflict_due ON memories (conflict_due_at, id) WHERE conflict_due_at IS NOT NULL;
 -- What is said of one subject, or of one holder of preferences, is compared with each other.
 CREATE INDEX memories_subject ON memories (namespace, lower(coalesce(content ->> 'subject', content ->> 'holder')))
     WHERE t_valid_to IS NULL AND status = 'active' AND coalesce(content ->> 'subject', content ->> 'holder') IS NOT NULL;
@@ -173,8 +170,10 @@ CREATE TABLE entity_aliases (
 );
 CREATE INDEX entity_aliases_entity ON entity_aliases (entity_id);
 -- By these, names that are nearly another's are found without reading all of them.
-CREATE INDEX entity_aliases_head ON entity_aliases (namespace, left(normal, 3));
-CREATE INDEX entity_aliases_tail ON entity_aliases (namespace, substring(normal FROM '[^ ]*$'));
+-- Nearest in length first, so that only a few are read of however many share a beginning.
+CREATE INDEX entity_aliases_head ON entity_aliases (namespace, left(normal, 3), length(normal), normal);
+CREATE INDEX entity_aliases_tail ON entity_aliases
+    (namespace, substring(normal FROM '[^ ]*$'), length(normal), normal);
 SELECT noema_open_table('entity_aliases');
 
 -- A merge is a row that can be undone: it knows which entity stood for itself before.
@@ -199,7 +198,7 @@ CREATE TABLE memory_entities (
     confidence int NOT NULL CHECK (confidence BETWEEN 0 AND 1000000),
     PRIMARY KEY (memory_id, entity_id)
 );
-CREATE INDEX memory_entities_entity ON memory_entities (entity_id);
+CREATE INDEX memory_entities_entity ON memory_entities (entity_id, memory_id);
 SELECT noema_open_table('memory_entities');
 
 -- Nearly the same name is never merged by itself: it is suggested to people.
@@ -231,7 +230,9 @@ CREATE TABLE entity_relationships (
     t_valid_from timestamptz NOT NULL,
     t_valid_to timestamptz CHECK (t_valid_to >= t_valid_from)
 );
-CREATE UNIQUE INDEX entity_relationships_current ON entity_relationships (namespace, from_entity, to_entity, kind)
+-- Each memory that tells it has a row: it holds as long as one of them does, or somebody says it.
+CREATE UNIQUE INDEX entity_relationships_current
+    ON entity_relationships (namespace, from_entity, to_entity, kind, source_memory) NULLS NOT DISTINCT
     WHERE t_valid_to IS NULL;
 CREATE INDEX entity_relationships_memory ON entity_relationships (source_memory) WHERE source_memory IS NOT NULL;
 CREATE INDEX entity_relationships_to ON entity_relationships (to_entity);
@@ -358,13 +359,16 @@ CREATE INDEX memory_conflicts_open ON memory_conflicts (namespace, id) WHERE out
 CREATE INDEX memory_conflicts_namespace ON memory_conflicts (namespace, id);
 SELECT noema_open_table('memory_conflicts');
 
--- Who is checking a memory now, and how often that was begun: two checkers never pay for one judge.
-CREATE TABLE conflict_claims (
+-- Facts whose check is due. A row of their own, so that neither marking nor checking one rewrites it
+-- in all of its indexes. Whoever checks one puts it off meanwhile: two never pay for one judge, and
+-- one that dies is followed.
+CREATE TABLE conflict_checks (
     memory_id uuid PRIMARY KEY REFERENCES memories ON DELETE CASCADE,
-    until timestamptz NOT NULL,
-    attempts int NOT NULL
+    due_at timestamptz NOT NULL,
+    attempts int NOT NULL DEFAULT 0
 );
-SELECT noema_open_table('conflict_claims');
+CREATE INDEX conflict_checks_due ON conflict_checks (due_at, memory_id);
+SELECT noema_open_table('conflict_checks');
 
 -- A source withdrawn, with everything that came from it.
 CREATE TABLE memory_retractions (

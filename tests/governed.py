@@ -35,15 +35,17 @@ _NAMESPACE = """
 _PUT = """
     INSERT INTO memories (id, namespace, kind, epistemic_kind, text, content, dedupe_key, terms,
         event_time, assertion_time, t_valid_from, route, trust, actor, agent_id, sensitivity,
-        classifier, activation_epoch, conflict_due_at, speaker, status)
+        classifier, activation_epoch, speaker, status)
     VALUES ($1, $2, $3, 'fact', $4, $5, $6, $7, $8, $9, $9, 'document', $10, $11, 'http',
-            'internal', 'test', 0, $12, $13, $14)
+            'internal', 'test', 0, $12, $13)
 """
 
 _DERIVE = """
     INSERT INTO derivations (from_id, to_id, kind)
     SELECT s, $2, 'memory.derived' FROM unnest($1::uuid[]) s
 """
+
+_DUE = "INSERT INTO conflict_checks (memory_id, due_at) VALUES ($1, $2)"
 
 _STATE = "SELECT id, status, t_valid_to, supersedes FROM memories ORDER BY id"
 
@@ -87,8 +89,10 @@ class World:
             await tx.conn.execute(
                 _PUT, id_, namespace, kind, escape(text), dict(content or {}), dedupe_key(text),
                 [escape(t) for t in terms(text)], event_time, when, trust, actor,
-                when if due else None, speaker, status,
+                speaker, status,
             )  # fmt: skip
+            if due:
+                await tx.conn.execute(_DUE, id_, when)
             if derived_from:
                 await tx.conn.execute(_DERIVE, list(derived_from), id_)
         return id_

@@ -37,9 +37,17 @@ class Daemon:
         return ids
 
     async def is_idle(self, slug: str) -> bool:
-        """Whether the mind has taken everything in and nothing is pending."""
+        """Whether the mind has taken everything in, and done what it meant to."""
         mind = await self.noema.minds.get(slug)
-        return mind.pending == 0 and await self.noema.minds.backlog(mind) == 0
+        if mind.pending or await self.noema.minds.backlog(mind):
+            return False
+        # What is to be remembered is written beside the cycles.
+        async with self.noema.db.reading() as tx:
+            undone: int = await tx.conn.fetchval(
+                "SELECT count(*) FROM intents WHERE mind_id = $1 AND state IN ('pending', 'started')",
+                mind.id,
+            )
+        return undone == 0
 
 
 def dsns_of(database: TestDatabase) -> Dsns:

@@ -4,8 +4,8 @@
 
 Comes in by one-time links, for a token that `noemactl token create --local` makes unless --token
 gives an administrator's, and picks the cycle that shows most, unless --cycle names it. Needs a mind
-that has thought for a while; the demo at SPEED=50 has after a minute. --query is what the picture of
-the memories searches for.
+that has thought for a while; the demo at SPEED=50 has after a minute. --query is what the picture
+of the memories searches for.
 """
 
 import argparse

@@ -261,7 +261,8 @@ def _body(raw: bytes | None) -> dict[str, Any]:
     except UnicodeDecodeError as exc:
         raise _Malformed(_not_utf8(exc)) from None
     except (ValueError, RecursionError) as exc:
-        reason = getattr(exc, "msg", None) or str(exc)
+        nested = isinstance(exc, RecursionError)
+        reason = "nested too deeply" if nested else getattr(exc, "msg", None) or str(exc)
         raise _Malformed(f"is not JSON ({one_line(reason)})") from None
     if isinstance(value, str):
         value = {"text": value}

@@ -34,6 +34,12 @@ DESTINATIONS: Final[Mapping[Sensitivity, tuple[str, ...]]] = MappingProxyType(
 )
 
 
+OPEN: Final = Label(
+    sensitivity=Sensitivity.PUBLIC, destinations=DESTINATIONS[Sensitivity.PUBLIC]
+)
+"""The label that asks for nothing."""
+
+
 class Classifier(Protocol):
     """Labels texts. Whatever it raises, and being late, labels them restricted."""
 
@@ -98,6 +104,11 @@ def failed(exc: BaseException) -> Label:
     )
 
 
+def is_failed(label: Label) -> bool:
+    """Whether a classifier failed over the text, and the label is strict for that reason alone."""
+    return label.classifier.startswith("error:")
+
+
 async def classify(classifiers: Sequence[Classifier], texts: Sequence[str]) -> list[Label]:
     """Return one label per text: the strictest of all, with what each classifier found."""
     labels: list[Label] | None = None
@@ -142,6 +153,16 @@ def strictest(one: Label, *others: Label) -> Label:
         classifier=" + ".join(
             sorted(names, key=lambda name: (not name.startswith("error:"), name))
         ),
+    )
+
+
+def covers(label: Label, least: Label) -> bool:
+    """Whether the label is no less strict than the other in everything."""
+    return (
+        _RANK[label.sensitivity] >= _RANK[least.sensitivity]
+        and {*label.destinations} <= {*least.destinations}
+        and {*label.pii} >= {*least.pii}
+        and {*label.secrets} >= {*least.secrets}
     )
 
 

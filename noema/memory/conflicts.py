@@ -8,7 +8,7 @@ at, and so a parent's row is never touched. A pair is decided once: what people 
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -97,26 +97,25 @@ class ConflictCheck:
         clean: list[UUID] = []
         for memory, attempts in claimed:
             try:
-                if not await self._check(memory):
+                if not await self._check(memory, until):
                     clean.append(memory.id)
             except (Unavailable, TimeoutError) as exc:
                 # The database or a model is away: nothing is wrong with the memory.
                 log.warning("conflict_check_postponed", memory=str(memory.id), reason=str(exc))
-                await self._postpone(memory, _RETRY_S)
+                await self._postpone(memory, until, _RETRY_S)
             except Exception as exc:
                 # One memory that cannot be judged must not keep the others waiting.
                 log.exception("conflict_check_failed", memory=str(memory.id), attempts=attempts)
                 if attempts >= MOST_ATTEMPTS:
-                    await self._let_go(memory, type(exc).__name__)
+                    await self._let_go(memory, until, type(exc).__name__)
                 else:
-                    await self._postpone(memory, _RETRY_S * 2**attempts)
+                    await self._postpone(memory, until, _RETRY_S * 2**attempts)
         if clean:
             async with self._db.transaction() as tx:
-                await store.lock(tx.conn, clean)
-                await store.done(tx.conn, clean)
+                await store.done(tx.conn, clean, until)
         return len(claimed)
 
-    async def _check(self, memory: Memory) -> bool:
+    async def _check(self, memory: Memory, until: datetime) -> bool:
         """Check one memory; return whether it is done with, False where it has yet to be marked."""
         if not is_current(memory):
             return False
@@ -130,7 +129,7 @@ class ConflictCheck:
                 found.append((neighbour.id, verdict))
         if not found:
             return False
-        await self._settle(memory, found, review)
+        await self._settle(memory, until, found, review)
         return True
 
     async def _neighbours(self, memory: Memory) -> list[Memory]:
@@ -153,14 +152,18 @@ class ConflictCheck:
         return list(found.values())[:MOST_NEIGHBOURS]
 
     async def _settle(
-        self, memory: Memory, found: Sequence[tuple[UUID, Verdict]], review: Review
+        self,
+        memory: Memory,
+        until: datetime,
+        found: Sequence[tuple[UUID, Verdict]],
+        review: Review,
     ) -> None:
         for attempt in range(_DECIDE_ATTEMPTS):
             try:
                 async with self._db.transaction() as tx:
                     rows = await store.lock(tx.conn, [memory.id, *(id_ for id_, _ in found)])
                     await self._decide(tx, memory.id, rows, found, review)
-                    await store.done(tx.conn, [memory.id])
+                    await store.done(tx.conn, [memory.id], until)
             except store.RETRIABLE as exc:
                 if attempt == _DECIDE_ATTEMPTS - 1:
                     message = "Others change these memories just now; the check is done later."
@@ -217,18 +220,18 @@ class ConflictCheck:
         )  # fmt: skip
         await self._audit.record(tx, act)
 
-    async def _postpone(self, memory: Memory, wait_s: float) -> None:
+    async def _postpone(self, memory: Memory, until: datetime, wait_s: float) -> None:
         try:
             async with self._db.transaction() as tx:
-                await store.postpone(tx.conn, memory.id, tx.now + timedelta(seconds=wait_s))
+                again = tx.now + timedelta(seconds=wait_s)
+                await store.postpone(tx.conn, memory.id, until, again)
         except Unavailable:
             # Then the claim runs out by itself.
             return
 
-    async def _let_go(self, memory: Memory, reason: str) -> None:
+    async def _let_go(self, memory: Memory, until: datetime, reason: str) -> None:
         async with self._db.transaction() as tx:
-            await store.lock(tx.conn, [memory.id])
-            await store.done(tx.conn, [memory.id])
+            await store.done(tx.conn, [memory.id], until)
             await self._tell(tx, memory, Outcome.ERROR, f"not checked: {reason}")
 
 

@@ -83,7 +83,7 @@ class Decay:
                 try:
                     await self.once(now)
                     done = epoch_of(now)
-                except Unavailable as exc:
+                except (Unavailable, TimeoutError) as exc:
                     log.warning("decay_waits", reason=str(exc))
             # In short sleeps, for a clock that jumps and a machine that sleeps.
             await self._clock.sleep(_LONGEST_WAIT_S)

@@ -14,8 +14,11 @@ from noema.memory.model import EpistemicKind, Kind, Label
 class Draft:
     """One memory on its way in; `index` is its place among the items of the answer.
 
+    `binds` is what the label of the same text has to be at least, where that is current already. It
+    is the label, without what a classifier that failed would have it be.
+
     `session` and `position` of a single turn are settled in the transaction, where nobody else can
-    take the same place. `importance` is in micro-units.
+    take the same place; so are `supersedes` and `since`, when it is believed from. `importance` is in micro-units.
     """
 
     id: UUID
@@ -29,10 +32,13 @@ class Draft:
     event_time: datetime | None
     extraction: str
     label: Label
+    binds: Label
     importance: int
     conversation: UUID | None = None
     session: UUID | None = None
     position: int | None = None
     speaker: str | None = None
     mentions: Sequence[Mention] = field(default=(), repr=False)
+    supersedes: UUID | None = None
+    since: datetime | None = None
     vector: Sequence[float] | None = field(default=None, repr=False)

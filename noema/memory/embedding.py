@@ -174,7 +174,7 @@ class Embeddings:
         while True:
             try:
                 stored = await self.once()
-            except (Unavailable, ConfigError) as exc:
+            except (Unavailable, ConfigError, TimeoutError) as exc:
                 log.warning("embedding.failing", reason=str(exc), again_in_s=wait_s)
                 await self._say_failing(str(exc))
                 await self._clock.sleep(wait_s)
@@ -353,7 +353,7 @@ class Embeddings:
     async def _say_failing(self, reason: str) -> None:
         if self._embedder is None:
             return
-        with suppress(Unavailable):
+        with suppress(Unavailable, TimeoutError):
             async with self._db.transaction() as tx:
                 await store.say(tx, self._embedder.model, "failing", reason)
 

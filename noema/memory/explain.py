@@ -11,7 +11,7 @@ from noema.memory.lineage import doubts
 from noema.memory.model import Explain, Explanation, Grant
 from noema.memory.reading import Concealed
 from noema.memory.rights import may_look_through
-from noema.memory.scope import aware, by_place, in_subtree, is_above, tenant_of
+from noema.memory.scope import aware, by_place, check_actor, in_subtree, is_above, tenant_of
 from noema.memory.store import reading
 from noema.memory.store import shares as store
 
@@ -33,10 +33,8 @@ class Explainer:
         who = frame.who
         frame.target = f"memory:{request.id}"
         at = aware(request.as_of, "as_of") or frame.now
-        namespace = request.view_namespace or who.namespace
-        actor = request.view_actor or who.actor
+        namespace, actor = _viewer(frame, request)
         is_other = (namespace, actor) != (who.namespace, who.actor)
-        check_namespace(namespace)
         if is_other and not may_look_through(who, namespace):
             raise Denied(
                 "Only auditors, admins and owners look through other eyes, in their own subtree."
@@ -83,6 +81,14 @@ class Explainer:
             namespaces=by_place(namespace),
             grants=tuple(open_now),
         )
+
+
+def _viewer(frame: Frame, request: Explain) -> tuple[str, str]:
+    namespace, actor = request.view_namespace, request.view_actor
+    return (
+        frame.who.namespace if namespace is None else check_namespace(namespace),
+        frame.who.actor if actor is None else check_actor(actor, "view_actor"),
+    )
 
 
 def _holds(grant: Grant, at: datetime) -> bool:

@@ -48,7 +48,7 @@ from noema.memory.policy import Policies
 from noema.memory.prologue import Prologue
 from noema.memory.reading import Reader
 from noema.memory.rights import may_look_through
-from noema.memory.scope import Scopes, aware
+from noema.memory.scope import Scopes, aware, check_actor
 from noema.memory.shares import Shares
 from noema.memory.stats import Figures
 from noema.memory.telemetry import Telemetry
@@ -173,6 +173,7 @@ class Kernel(Management):
     async def _through(self, who: Identity, view: tuple[str, str], as_of: datetime | None) -> Scope:
         namespace, actor = view
         check_namespace(namespace)
+        check_actor(actor, "viewActor")
         if not may_look_through(who, namespace):
             raise Denied(
                 "Only auditors, admins and owners look through other eyes, in their own subtree."

@@ -22,6 +22,7 @@ from noema.memory.frame import Frame
 from noema.memory.model import Retraction, Scope, Stayed
 from noema.memory.reading import Concealed
 from noema.memory.rights import may_manage
+from noema.memory.store import conflicts
 from noema.memory.store import lineage as store
 from noema.memory.work import Work
 
@@ -46,6 +47,28 @@ def _doubt(row: Mapping[str, Any], scope: Scope) -> str:
     if scope.sees(row["namespace"], row["id"]):
         return f"It rests on memory {row['id']}, which is {what}."
     return f"It rests on a memory that you may not see, and that is {what}."
+
+
+async def reached(tx: Tx, root: UUID) -> dict[UUID, Mapping[str, Any]]:
+    """Return the memory and everything that rests on it, held until the transaction ends.
+
+    Raises TooLarge where that is more than `MOST_DERIVED`.
+    """
+    # Whoever wrote something that rests on these rows had to hold them; once we do, nobody writes
+    # more, and what was written meanwhile is found by looking again.
+    locked: dict[UUID, Mapping[str, Any]] = {}
+    while True:
+        ids = await store.down(tx.conn, root, limit=MOST_DERIVED + 1)
+        if len(ids) > MOST_DERIVED:
+            raise TooLarge(
+                f"More than {MOST_DERIVED:,} memories rest on {root}. Retract those nearer to its "
+                "end first."
+            )
+        new = [id_ for id_ in ids if id_ not in locked]
+        rows = await store.lock(tx.conn, new) if new else []
+        if not rows:
+            return locked
+        locked |= {row["id"]: row for row in rows}
 
 
 class Lineage:
@@ -79,7 +102,7 @@ class Lineage:
         raise AssertionError("unreachable")
 
     async def _retract(self, tx: Tx, frame: Frame, id_: UUID, reason: str) -> Retraction:
-        rows = await self._reached(tx, id_)
+        rows = await reached(tx, id_)
         root = _as_author(frame, id_, rows.get(id_))
         if await store.open_of_root(tx.conn, id_) is not None:
             raise Conflict(f"Memory {id_} is retracted already.")
@@ -100,23 +123,6 @@ class Lineage:
         frame.detail = f"retraction={made.id} retracted={len(rows)}"
         await self._tell(tx, frame, made.id, [row["namespace"] for row in rows.values()])
         return made
-
-    async def _reached(self, tx: Tx, root: UUID) -> dict[UUID, Mapping[str, Any]]:
-        # Whoever wrote something that rests on these rows had to hold them; once we do, nobody
-        # writes more, and what was written meanwhile is found by looking again.
-        locked: dict[UUID, Mapping[str, Any]] = {}
-        while True:
-            ids = await store.down(tx.conn, root, limit=MOST_DERIVED + 1)
-            if len(ids) > MOST_DERIVED:
-                raise TooLarge(
-                    f"More than {MOST_DERIVED:,} memories rest on {root}. Retract those nearer to "
-                    "its end first."
-                )
-            new = [id_ for id_ in ids if id_ not in locked]
-            rows = await store.lock(tx.conn, new) if new else []
-            if not rows:
-                return locked
-            locked |= {row["id"]: row for row in rows}
 
     async def restore(self, frame: Frame, id_: UUID) -> Retraction:
         """Undo a retraction: every memory gets the status back that it had.
@@ -147,6 +153,8 @@ class Lineage:
         if row["restored_at"] is not None and not back:
             raise Conflict(f"Retraction {id_} is restored already; nothing is left to bring back.")
         await store.restore(tx.conn, id_, [r["id"] for r in back], actor=frame.who.actor, at=tx.now)
+        # Whoever withdraws what was not checked yet, and restores it, has not got round the check.
+        await conflicts.due(tx.conn, [r["id"] for r in back], tx.now)
         shown = [r for r in back if _is_shown(frame, r["id"], r)]
         stayed = tuple(_stayed(r) for r in held if _is_stuck(r) and _is_shown(frame, r["id"], r))
         frame.detail = f"restored={len(back)} stayed={sum(map(_is_stuck, held))}"

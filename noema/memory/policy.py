@@ -18,6 +18,7 @@ from noema.db.tx import Database, Tx
 from noema.memory.frame import Frame
 from noema.memory.fresh import Fresh
 from noema.memory.model import MAX_TEXT_CHARS, Directive, EffectivePolicy, PolicyDocument
+from noema.memory.reading import Concealed
 from noema.memory.rights import may_look_through, require_management
 from noema.memory.scope import by_place
 from noema.memory.store import policy as store
@@ -97,10 +98,12 @@ class Policies:
         One sees those of one's path, and who watches over a subtree those in it.
         """
         frame.target = f"namespace:{namespace}"
-        who = frame.who
-        if namespace not in frame.scope.own and not may_look_through(who, namespace):
-            raise NotFound("namespace", namespace)
+        check_namespace(namespace)
+        is_seen = namespace in frame.scope.own or may_look_through(frame.who, namespace)
         async with self._db.reading() as tx:
+            if not is_seen:
+                is_there = await store.has_namespace(tx.conn, namespace)
+                raise (Concealed if is_there else NotFound)("namespace", namespace)
             found = await store.along(tx.conn, [namespace])
         version, document = found.get(namespace, (0, {}))
         return version, document_of(document)

@@ -10,7 +10,14 @@ from uuid import UUID
 from noema.core.clock import Ids
 from noema.core.errors import InvalidInput, TooLarge
 from noema.memory.analyse import terms
-from noema.memory.classify import Classifier, at_least, classify, inherited
+from noema.memory.classify import (
+    OPEN,
+    Classifier,
+    at_least,
+    classify,
+    inherited,
+    is_failed,
+)
 from noema.memory.draft import Draft
 from noema.memory.extract import VERBATIM, Extractor, extract
 from noema.memory.frame import Frame
@@ -181,6 +188,7 @@ async def prepare(
                 event_time=one.event_time,
                 extraction=one.extraction,
                 label=_label(label, request, inherits),
+                binds=_label(OPEN if is_failed(label) else label, request, inherits),
                 importance=importance,
                 conversation=conversation,
                 session=session,

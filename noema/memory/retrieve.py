@@ -122,7 +122,7 @@ class Retriever:
         terms = query_terms(request.query[:_QUERY_CHARS])
         chosen = _NO_TERMS
         if terms:
-            visible = await self._sizes.visible(self._db, scope.namespaces)
+            _, visible = await self._sizes.of_namespaces(self._db, scope.namespaces)
             chosen = plan(terms, await self._known(), visible + len(scope.memories))
         return View(
             db=self._db,
@@ -205,9 +205,8 @@ class View:
     async def nearest(self, *, limit: int) -> list[tuple[UUID, float]]:
         if self._nearest_to is None:
             return []
-        async with self._db.statements() as tx:
-            wanted = Wanted(*self._nearest_to, limit)
-            return await self._lane.search(tx.conn, self._fence, wanted)
+        wanted = Wanted(*self._nearest_to, limit)
+        return await self._lane.search(self._db, self._fence, wanted)
 
     async def newest(self, *, limit: int) -> list[UUID]:
         async with self._db.statements() as tx:

@@ -8,6 +8,7 @@ from noema.memory.model import TRUST_OF, EpistemicKind, Kind, Route, Trust, Writ
 _PEOPLE: Final = frozenset({MemoryRole.MEMBER, MemoryRole.ADMIN, MemoryRole.OWNER})
 # What speaks over these is a script somebody wrote; whatever else there is, is an agent's mouth.
 _SCRIPTED: Final = frozenset({"http", "cli"})
+_PERSON: Final = "user:"
 
 _HELD_AS: Final = {
     Kind.FACT: EpistemicKind.FACT,
@@ -34,9 +35,11 @@ def route_of(who: Identity, request: Write) -> Route:
         return Route.CONSOLIDATION if request.derived_from else Route.CONVERSATION
     if who.role not in _PEOPLE:
         return Route.CONVERSATION
-    if who.agent_id == "console":
+    is_console = who.agent_id == "console"
+    if is_console and who.actor.startswith(_PERSON):
         return Route.MANUAL
-    if who.agent_id not in _SCRIPTED:
+    # A browser that a token let in is no more than the token.
+    if who.agent_id not in _SCRIPTED and not is_console:
         return Route.CONVERSATION
     return Route.LIVE_FETCH if request.refresh else Route.DOCUMENT
 

@@ -9,7 +9,7 @@ Nothing else fences a query, in SQL `namespace = ANY($1) OR id = ANY($2)` for me
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from noema.memory.fresh import Fresh
 from noema.memory.model import Scope
 from noema.memory.store import shares as store
 
+_ACTOR_CHARS: Final = 200
 _NO_SCOPE: Final = "A query over memory came without a scope; it was refused."
 
 
@@ -138,7 +139,23 @@ def _scope(namespace: str, held: Held) -> Scope:
 
 
 def aware(moment: datetime | None, field: str) -> datetime | None:
-    """Return the time, or raise InvalidInput where it has no zone."""
-    if moment is not None and moment.tzinfo is None:
+    """Return the time in UTC, or raise InvalidInput where it has no zone or UTC cannot hold it."""
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
         raise InvalidInput(f"{field} has no time zone; add one, such as Z.", field=field)
-    return moment
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput(f"{field} is out of reach: use a year of 1 to 9999.", field=field) from (
+            None
+        )
+
+
+def check_actor(actor: str, field: str) -> str:
+    """Return the actor unchanged, or raise InvalidInput where nobody can be called that."""
+    if not 1 <= len(actor) <= _ACTOR_CHARS or not actor.isprintable():
+        raise InvalidInput(
+            f"{field} is an actor such as user:name, mind:slug or token:name.", field=field
+        )
+    return actor

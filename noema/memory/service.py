@@ -6,7 +6,7 @@ workers: tickets · conflicts · decay · embedding of what has no vector · upk
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -49,6 +49,9 @@ from noema.memory.write import WritePath
 
 log = structlog.get_logger()
 
+AGAIN_AFTER_S: Final = 5.0
+"""How long a worker that failed rests, in seconds."""
+
 
 class Worker(Protocol):
     """What runs beside the kernel until it is cancelled."""
@@ -76,7 +79,7 @@ class MemoryService:
         """Run every worker until cancelled."""
         async with asyncio.TaskGroup() as group:
             for worker in self._workers:
-                group.create_task(worker.run(), name=type(worker).__name__)
+                group.create_task(_kept_running(worker), name=type(worker).__name__)
 
     async def flush(self) -> None:
         """Write what reads have left behind; raises Unavailable where the database is away."""
@@ -89,6 +92,21 @@ class MemoryService:
             await self.flush()
         except (NoemaError, TimeoutError) as exc:
             log.warning("audit_rows_lost", rows=len(self._buffer), reason=str(exc))
+
+
+async def _kept_running(worker: Worker) -> None:
+    """Run the worker, and again where it ends by an error that nobody foresaw.
+
+    A fault in what works in the background must not take down what people and minds rest on.
+    """
+    while True:
+        try:
+            await worker.run()
+        except Exception:
+            log.exception("memory_worker_failed", worker=type(worker).__name__)
+        else:
+            return
+        await asyncio.sleep(AGAIN_AFTER_S)
 
 
 def make_kernel(

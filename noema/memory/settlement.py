@@ -129,6 +129,8 @@ async def undo(tx: Tx, kept: Mapping[str, Any]) -> None:
             )
         except store.Taken as exc:
             raise Conflict(_taken(id_, "another memory")) from exc
+    # While they were down, others came that were never compared with them.
+    await store.due(tx.conn, list(changes), tx.now)
     if kept.get("link") is not None:
         await store.unlink(tx.conn, UUID(kept["link"]), tx.now)
 

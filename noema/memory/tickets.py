@@ -6,8 +6,9 @@
 
 A ticket is a row from the moment it is answered with. Whoever takes one has it for the time of a
 lease; should they die over it, another takes it up. The ticket's id is the idempotency key of the
-write, so that however often it is tried, it is done once. It is done as who asked for it, through
-the whole prologue again: a tenant suspended and a right revoked meanwhile make it fail.
+write, so that however often it is tried, it is done once. It is done as who asked for it, with the
+role they had then, and through the whole prologue again: a tenant that is suspended meanwhile makes
+it fail. However it ends, what was asked for is not kept.
 """
 
 import asyncio
@@ -150,6 +151,12 @@ class Tickets:
         return len(rows)
 
     async def _do(self, ticket: _Taken) -> None:
+        if ticket.attempts > MOST_ATTEMPTS:
+            # Whoever tried it last did not live to say so; it may be what they died of.
+            await self._finish(
+                ticket, "failed", error=f"given up after {MOST_ATTEMPTS} attempts: none ended"
+            )
+            return
         try:
             request = msgspec.convert(unescape_tree(ticket.request), Write)
             result = await self._perform(ticket.who, request, f"{_KEY_PREFIX}{ticket.id}")

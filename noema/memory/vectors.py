@@ -15,10 +15,9 @@ there, every one is compared after all.
 """
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -38,6 +37,7 @@ _COUNTED_TO: Final = 50_000
 _SIZES_LAST_S: Final = 30.0
 _INDEXES_LAST_S: Final = 10.0
 _CACHED: Final = 20_000
+_SCOPES: Final = 1_000
 _AT_ONCE: Final = 2_000
 # Binary form of real[]: five numbers of four bytes, then length and value of each element.
 _ARRAY_HEADER: Final = 20
@@ -53,8 +53,7 @@ def index_name(model: str, namespace: str | None = None) -> str:
     return INDEX_PREFIX + digest.hexdigest()
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(NamedTuple):
     value: int
     until: float
 
@@ -68,25 +67,29 @@ class Sizes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._namespaces: dict[str, _Known] = {}
+        self._scopes: dict[tuple[str, ...], tuple[float, dict[str, int], int]] = {}
         self._indexes: dict[str, _Known] = {}
 
-    async def of_namespaces(self, conn: Conn, namespaces: Sequence[str]) -> dict[str, int]:
-        """Return the memories of each namespace, closed ones too, counted to 50,000."""
+    async def of_namespaces(
+        self, db: Database, namespaces: tuple[str, ...]
+    ) -> tuple[dict[str, int], int]:
+        """Return how many memories each has, closed ones too, counted to 50,000; and the sum."""
         now = self._clock.monotonic()
+        scope = self._scopes.get(namespaces)
+        if scope is not None and scope[0] > now:
+            return scope[1], scope[2]
         asked = [name for name in namespaces if not _is_known(self._namespaces, name, now)]
         if asked:
-            found = await store.sizes(conn, asked, _COUNTED_TO)
+            async with db.statements() as tx:
+                found = await store.sizes(tx.conn, asked, _COUNTED_TO)
             _keep(self._namespaces, asked, found, now + _SIZES_LAST_S)
-        return {name: self._namespaces[name].value for name in namespaces}
-
-    async def visible(self, db: Database, namespaces: Sequence[str]) -> int:
-        """Return the sum over the namespaces; takes a connection only where it must ask."""
-        now = self._clock.monotonic()
-        if all(_is_known(self._namespaces, name, now) for name in namespaces):
-            return sum(max(0, self._namespaces[name].value) for name in namespaces)
-        async with db.statements() as tx:
-            sizes = await self.of_namespaces(tx.conn, namespaces)
-        return sum(max(0, size) for size in sizes.values())
+        known = [self._namespaces.get(name, _Known(0, now)) for name in namespaces]
+        sizes = {name: max(0, at.value) for name, at in zip(namespaces, known, strict=True)}
+        total = sum(sizes.values())
+        if len(self._scopes) >= _SCOPES:
+            self._scopes.clear()
+        self._scopes[namespaces] = min(at.until for at in known), sizes, total
+        return sizes, total
 
     async def of_indexes(self, conn: Conn, names: Sequence[str]) -> dict[str, int]:
         """Return the rows of those indexes that exist."""
@@ -95,7 +98,8 @@ class Sizes:
         if asked:
             found = await store.indexes(conn, asked)
             _keep(self._indexes, asked, found, now + _INDEXES_LAST_S)
-        return {name: at.value for name in names if (at := self._indexes[name]).value >= 0}
+        known = {name: self._indexes.get(name, _Known(-1, now)).value for name in names}
+        return {name: rows for name, rows in known.items() if rows >= 0}
 
 
 def _is_known(cache: dict[str, _Known], name: str, now: float) -> bool:
@@ -119,16 +123,20 @@ class VectorLane:
         self._vectors = vectors
         self._sizes = sizes
 
-    async def search(self, conn: Conn, fence: Fence, wanted: Wanted) -> list[Near]:
+    async def search(self, db: Database, fence: Fence, wanted: Wanted) -> list[Near]:
         """Return id and cosine of the `limit` nearest, nearest first.
 
         Vectors of another model, or of another length, are never looked at.
         """
-        if self._vectors.kind == "array":
-            return await _here(conn, fence, wanted)
-        rows = await self._by_index(conn, fence, wanted)
-        if rows is None:
-            rows = await store.exact(conn, fence, wanted)
+        sizes, visible = await self._sizes.of_namespaces(db, fence.namespaces)
+        async with db.statements() as tx:
+            if self._vectors.kind == "array":
+                return await _here(tx.conn, fence, wanted)
+            rows = None
+            if visible > EXACT_BELOW and fence.is_plain and self._vectors.has_iterative_scan:
+                rows = await self._by_index(tx.conn, fence, wanted, sizes, visible)
+            if rows is None:
+                rows = await store.exact(tx.conn, fence, wanted)
         near = {row["id"]: row["cosine"] for row in rows}
         return sorted(near.items(), key=_rank)[: wanted.limit]
 
@@ -143,14 +151,14 @@ class VectorLane:
         return dict(_cosines(rows, np.asarray(wanted.vector, dtype=np.float32)))
 
     async def _by_index(
-        self, conn: Conn, fence: Fence, wanted: Wanted
+        self,
+        conn: Conn,
+        fence: Fence,
+        wanted: Wanted,
+        sizes: Mapping[str, int],
+        visible: int,
     ) -> Sequence[store.Row] | None:
-        if not (fence.is_plain and self._vectors.has_iterative_scan):
-            return None
-        sizes = await self._sizes.of_namespaces(conn, fence.namespaces)
-        visible = sum(max(0, size) for size in sizes.values())
-        if visible <= EXACT_BELOW:
-            return None
+        """Return the nearest by an index; None where none fits, or where it found too few."""
         own = {
             index_name(wanted.model, name): name
             for name, size in sizes.items()

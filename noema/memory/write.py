@@ -2,7 +2,7 @@
 
     extract ─▶ verify ─▶ entities ─▶ classify ─▶ embed ─┐   nothing is open until here
                                                         ▼
-    [ key ▸ conversation ▸ names ▸ close ▸ insert or repeat ▸ lineage ▸ audit row ]
+    [ key ▸ conversation ▸ names ▸ sources ▸ close ▸ insert or repeat ▸ lineage ▸ audit row ]
 
 The common case, one text with names that are known, is a single statement. Whatever else a write
 needs runs in a transaction that takes its locks in the order above, so that no two writers wait for
@@ -26,17 +26,17 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from noema.core.act import Outcome
+from noema.core.act import Outcome, act_of
 from noema.core.canonical import canonical_escaped, escape, escape_tree, unescape_tree
 from noema.core.clock import Clock, Ids
-from noema.core.errors import Conflict, InvalidInput, NoemaError, NotFound, Unavailable
+from noema.core.errors import Conflict, Denied, InvalidInput, NoemaError, NotFound, Unavailable
 from noema.db.tx import Database, Tx
 from noema.events.audit import Audit
 from noema.events.log import EventLog
 from noema.events.unit import Idempotency
 from noema.llm.model import Embedder
-from noema.memory import entities, relationships
-from noema.memory.classify import Classifier, Rules
+from noema.memory import entities, lineage, relationships
+from noema.memory.classify import Classifier, Rules, covers, inherited, strictest
 from noema.memory.draft import Draft
 from noema.memory.entities import Linked
 from noema.memory.extract import Extractor
@@ -76,6 +76,7 @@ class _Work:
     idempotency: Idempotency | None
     degraded: str | None
     linked: dict[str, Linked] = field(default_factory=dict)
+    tightened: int = 0
 
 
 class WritePath:
@@ -258,9 +259,9 @@ class WritePath:
         async with self._db.statements() as tx:
             work.writer.now = tx.now
             line = self._line(work, stored)
-            kept = await store.insert_one(
-                tx.conn, draft, work.writer, _links(linked), line, since=work.writer.now
-            )
+            kept = await store.insert_one(tx.conn, draft, work.writer, _links(linked), line)
+        if kept is None:
+            raise Again
         result = stored if kept == draft.id else _result(work, {0: kept})
         self._recorded(work, result)
         return result
@@ -285,51 +286,65 @@ class WritePath:
         request, drafts = work.request, work.prepared.drafts
         if work.prepared.is_single_turn and work.prepared.conversation is not None:
             await self._place(tx, work, work.prepared.conversation)
-        victim, since = request.supersedes, work.writer.now
+        # What an attempt that was given up had found.
+        work.tightened = 0
+        for draft in drafts:
+            draft.supersedes, draft.since = None, None
+        victim = request.supersedes
         if request.refresh:
             await store.take(tx.conn, _copy_name(work))
             victim, same = await self._stale(tx, work)
             if same is not None:
-                return await self._repeat(tx, work, same)
+                return await self._repeat(tx, work, *same)
         links = await self._link(tx, work)
         if request.derived_from:
-            await self._hold(tx, request)
+            await self._hold(tx, work)
         if victim is not None:
-            since = await self._close(tx, work, victim)
+            drafts[0].supersedes = victim
+            drafts[0].since = await self._close(tx, work, victim)
         if len(drafts) == 1:
-            return await self._insert_one(tx, work, links[0], victim, since)
+            return await self._insert_one(tx, work, links[0])
         outcomes = await self._insert_many(tx, work, links)
         result = _result(work, outcomes)
         await self._record(tx, work, result)
         return result
 
-    async def _repeat(self, tx: Tx, work: _Work, same: UUID) -> WriteResult:
+    async def _repeat(self, tx: Tx, work: _Work, same: UUID, key: bytes) -> WriteResult:
         if not await store.repeat(tx.conn, same, work.writer.now):
             raise Again
+        for id_, _, _, label in await store.standing(tx.conn, work.writer.namespace, [key]):
+            if id_ == same:
+                await self._tighten(tx, work, id_, label, work.prepared.drafts[0])
         result = _result(work, {0: same})
         await self._record(tx, work, result)
         return result
 
     async def _insert_one(
-        self, tx: Tx, work: _Work, linked: Sequence[Linked], victim: UUID | None, since: datetime
+        self, tx: Tx, work: _Work, linked: Sequence[Linked]
     ) -> WriteResult:
-        draft = work.prepared.drafts[0]
-        stored = _result(work, {0: draft.id}, victim)
-        line = self._line(work, stored)
-        kept = await store.insert_one(
-            tx.conn, draft, work.writer, _links(linked), line, since=since, supersedes=victim
-        )
+        draft, links = work.prepared.drafts[0], _links(linked)
+        line = self._line(work, _result(work, {0: draft.id}))
+        kept = await store.insert_one(tx.conn, draft, work.writer, links, line)
+        if kept is None and draft.supersedes is None:
+            await self._make_way(tx, work, [draft])
+            line = self._line(work, _result(work, {0: draft.id}))
+            kept = await store.insert_one(tx.conn, draft, work.writer, links, line)
+            if kept is None:
+                raise Again
+        if work.request.supersedes is not None and kept != draft.id:
+            same = "Another memory" if kept is None else f"Memory {kept}"
+            raise Conflict(
+                f"{same} says the same already and is current; memory {draft.supersedes} was not "
+                "changed. Supersede it with something else, or leave it."
+            )
+        if kept is None:
+            raise Again
         if kept != draft.id:
-            if victim is not None:
-                raise Conflict(
-                    f"Memory {kept} says the same already and is current; memory {victim} was not "
-                    "changed. Supersede it with something else, or leave it."
-                )
             return _result(work, {0: kept})
         if work.request.derived_from:
             await store.derive(tx.conn, work.request.derived_from, [draft.id])
         await self._relate(tx, work, draft, linked)
-        return stored
+        return _result(work, {0: draft.id})
 
     async def _insert_many(
         self, tx: Tx, work: _Work, links: Sequence[Sequence[Linked]]
@@ -339,10 +354,18 @@ class WritePath:
         first: dict[bytes, int] = {}
         for number, draft in enumerate(drafts):
             first.setdefault(draft.key, number)
-        distinct = list(first.values())
-        kept = await store.insert_many(tx.conn, [drafts[n] for n in distinct], work.writer)
-        by_key = {drafts[n].key: kept[place] for place, n in enumerate(distinct)}
-        new = [n for n in distinct if by_key[drafts[n].key] == drafts[n].id]
+        by_key: dict[bytes, UUID] = {}
+        wanting = [drafts[n] for n in first.values()]
+        for is_last in (False, True):
+            kept = await store.insert_many(tx.conn, wanting, work.writer)
+            by_key |= {wanting[place].key: id_ for place, id_ in kept.items()}
+            wanting = [d for place, d in enumerate(wanting) if place not in kept]
+            if not wanting:
+                break
+            if is_last:
+                raise Again
+            await self._make_way(tx, work, wanting)
+        new = [n for n in first.values() if by_key[drafts[n].key] == drafts[n].id]
         await entities.attach(tx, [(drafts[n].id, links[n]) for n in new])
         if work.request.derived_from and new:
             ids = [drafts[n].id for n in new]
@@ -350,6 +373,42 @@ class WritePath:
         for n in new:
             await self._relate(tx, work, drafts[n], links[n])
         return {number: by_key[draft.key] for number, draft in enumerate(drafts)}
+
+    async def _make_way(self, tx: Tx, work: _Work, drafts: Sequence[Draft]) -> None:
+        """Settle with what says the same already, and is less trusted or less protected.
+
+        What is trusted less is closed, and superseded by who is trusted more and says it too: the
+        new row has its own author, stands on its own, and keeps what the old one was protected by.
+        Otherwise the row stays, protected as the stricter of the two.
+        """
+        by_key = {draft.key: draft for draft in drafts}
+        standing = await store.standing(tx.conn, work.writer.namespace, list(by_key))
+        for id_, key, trust, label in standing:
+            draft = by_key[key]
+            if trust < work.writer.trust:
+                draft.label = strictest(draft.label, label)
+                draft.since = await store.outdo(tx.conn, id_, work.writer.now)
+                draft.supersedes = id_
+            else:
+                await self._tighten(tx, work, id_, label, draft)
+
+    async def _tighten(self, tx: Tx, work: _Work, id_: UUID, label: Label, draft: Draft) -> None:
+        """Protect a row that stands, and all that rests on it, no less than the draft is."""
+        new = strictest(label, draft.binds)
+        if covers(label, draft.binds):
+            return
+        await store.label(tx.conn, id_, new)
+        rows = await lineage.reached(tx, id_)
+        below = [below for below in rows if below != id_]
+        touched = [work.writer.namespace, *await store.tighten(tx.conn, below, new)]
+        work.tightened += len(touched)
+        who = work.frame.who
+        for namespace in sorted({*touched} - {who.namespace}):
+            act = act_of(
+                who, "mem.label", f"memory:{id_}", Outcome.OK,
+                detail=f"sensitivity={new.sensitivity} tightened={touched.count(namespace)}",
+            )  # fmt: skip
+            await self._audit.record(tx, replace(act, namespace=namespace))
 
     async def _place(self, tx: Tx, work: _Work, conversation: UUID) -> None:
         """Give a single turn its place: behind the last one, or in a session of its own."""
@@ -389,13 +448,19 @@ class WritePath:
             memory=draft.id, kind=draft.kind, content=draft.content, linked=linked,
         )  # fmt: skip
 
-    async def _hold(self, tx: Tx, request: Write) -> None:
-        held = await store.hold_sources(tx.conn, request.derived_from)
-        for id_ in request.derived_from:
+    async def _hold(self, tx: Tx, work: _Work) -> None:
+        held = await store.hold_sources(tx.conn, work.request.derived_from)
+        for id_ in work.request.derived_from:
             if id_ not in held:
                 raise Conflict(f"Memory {id_} was retracted; nothing can be derived from it.")
+        # Their trust never changes; how they are protected may have, since we looked.
+        for draft in work.prepared.drafts:
+            draft.label = inherited(draft.label, *held.values())
+            draft.binds = inherited(draft.binds, *held.values())
 
-    async def _stale(self, tx: Tx, work: _Work) -> tuple[UUID | None, UUID | None]:
+    async def _stale(
+        self, tx: Tx, work: _Work
+    ) -> tuple[UUID | None, tuple[UUID, bytes] | None]:
         """Return the copy that is to be closed, and the one that says the same; None each."""
         draft = work.prepared.drafts[0]
         copies = await store.copies(tx.conn, work.writer.namespace, draft.kind, work.request.source)
@@ -403,18 +468,27 @@ class WritePath:
             raise Conflict(_COPY_IS_TWO)
         if not copies:
             return None, None
-        id_, text = copies[0]
-        return (None, id_) if normal_text(text) == normal_text(draft.text) else (id_, None)
+        id_, key, text, trust = copies[0]
+        is_same = normal_text(text) == normal_text(draft.text) and trust >= work.writer.trust
+        return (None, (id_, key)) if is_same else (id_, None)
 
     async def _close(self, tx: Tx, work: _Work, victim: UUID) -> datetime:
         namespace = work.writer.namespace
-        closed = await store.close(tx.conn, victim, namespace, work.writer.now)
+        trust = work.writer.trust
+        closed = await store.close(tx.conn, victim, namespace, work.writer.now, trust=trust)
         if closed is not None:
             return closed
+        found = await store.place(tx.conn, victim, namespace)
+        if found is not None and found["is_current"] and found["trust"] > trust:
+            raise Denied(
+                f"Memory {victim} is trusted more ({found['trust']}) than what you write here "
+                f"({trust}), and is not yours to supersede. Write it without that; where the two "
+                "contradict each other, people are told."
+            )
         if work.request.refresh:
             # It was superseded under our hands; there may be another to take its place.
             raise Again
-        if not await store.is_own(tx.conn, victim, namespace):
+        if found is None:
             raise NotFound("memory of your own namespace", victim)
         raise Conflict(
             f"Memory {victim} is not current any more; read it with its history, and supersede the "
@@ -467,6 +541,8 @@ class WritePath:
         elif len(result.items) == 1 and result.items[0].id is not None:
             frame.target = f"memory:{result.items[0].id}"
         frame.detail = _detail(result)
+        if work.tightened:
+            frame.detail += f" tightened={work.tightened}"
 
 
 class _Known:
@@ -540,21 +616,20 @@ def _links(linked: Sequence[Linked]) -> list[tuple[UUID, str, str, int]]:
     return [(one.entity_id, one.mention, one.how, one.confidence) for one in linked]
 
 
-def _result(
-    work: _Work, outcomes: Mapping[int, UUID | None], victim: UUID | None = None
-) -> WriteResult:
+def _result(work: _Work, outcomes: Mapping[int, UUID | None]) -> WriteResult:
     """Return the answer. `outcomes` has, by place of the draft, the id that stands."""
     prepared = work.prepared
     items: list[tuple[int, Item]] = []
-    repeated = 0
+    repeated = superseded = 0
     for number, id_ in outcomes.items():
         draft = prepared.drafts[number]
         is_new = id_ == draft.id
         outcome: Outcomes = "deduplicated"
         if is_new:
-            outcome = "stored" if victim is None else "superseded"
+            outcome = "stored" if draft.supersedes is None else "superseded"
         repeated += not is_new
-        item = Item(id=id_, outcome=outcome, supersedes=victim if is_new else None)
+        superseded += outcome == "superseded"
+        item = Item(id=id_, outcome=outcome, supersedes=draft.supersedes if is_new else None)
         items.append((draft.index, item))
     items += [
         (one.index, Item(id=None, outcome="rejected", reason=one.reason))
@@ -565,7 +640,7 @@ def _result(
     return WriteResult(
         stored=stored,
         rejected=tuple(prepared.rejections),
-        superseded=0 if victim is None else stored,
+        superseded=superseded,
         deduplicated=repeated,
         items=tuple(item for _, item in items),
         conversation=prepared.conversation,

@@ -32,9 +32,10 @@ from noema.core.errors import (
     Unauthorised,
     Unavailable,
 )
-from noema.web import problem
+from noema.web import forms, problem
 from noema.web.call import Call, Endpoint
 from noema.web.forwarded import client_address
+from noema.web.origin import transport_of
 from noema.web.refused import Refusals
 from noema.web.services import Services
 from noema.web.sighted import Sighted
@@ -180,7 +181,8 @@ class Gate:
             route = f"{endpoint.method} {endpoint.path}"
             await self._refusals.tell(call, route, exc, verb=endpoint.op)
         else:
-            await self._services.memory.refused(call.identity, endpoint.op, exc)
+            told = forms.unquoted(exc)
+            await self._services.memory.refused(call.identity, endpoint.op, told)
 
     async def failed(self, call: Call, exc: Exception, *, is_page: bool) -> Response:
         """Return the error as a page for people, a problem for programs."""
@@ -246,7 +248,7 @@ class Gate:
         origin = Origin(
             address=address,
             user_agent=call.request.headers.get("user-agent", ""),
-            agent_id="http",
+            agent_id=transport_of(call.request),
         )
         try:
             return await self._services.access.bearer(token, origin=origin)

@@ -144,7 +144,10 @@ def status_of(call: Call) -> Status | None:
 def id_of(call: Call, name: str) -> UUID | None:
     """Return an id of the query, None where it is absent or empty."""
     text = call.query.get(name, "")
-    return forms.uuid_of(text, name) if text else None
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        raise InvalidInput(f"{name} is an id, not {text[:40]!r}.", field=name) from None
 
 
 def is_set(call: Call, name: str) -> bool:

@@ -473,4 +473,5 @@ class PolicyPage:
     reviews: tuple[Option, ...]
     said: str | None = None
     error: str | None = None
+    history_href: str | None = None
     json_href: str = ""

@@ -12,6 +12,7 @@ from noema.core.errors import NoemaError
 from noema.core.identity import NOWHERE
 from noema.events.audit import Audit, outcome_of, reason_of
 from noema.web.call import Call
+from noema.web.origin import transport_of
 
 log = structlog.get_logger()
 
@@ -47,7 +48,7 @@ class Refusals:
             return
         act = Act(
             actor=actor,
-            agent_id="http" if who is None else who.agent_id,
+            agent_id=transport_of(call.request) if who is None else who.agent_id,
             namespace=NOWHERE if who is None else who.namespace,
             verb=verb,
             target=f"route:{route}",

@@ -26,6 +26,7 @@ import numpy as np
 from noema.core.clock import SystemClock
 from noema.core.identity import Identity, MemoryRole
 from noema.db.pgvector import Vectors
+from noema.db.tx import Database, connect
 from noema.llm.model import Purpose
 from noema.memory.analyse import query_terms, terms
 from noema.memory.ann import AnnKeeper
@@ -34,7 +35,7 @@ from noema.memory.retrieve import SESSION_SETTINGS
 from noema.memory.store import search as store
 from noema.memory.store.search import Fence, Wanted
 from noema.memory.tsquery import Frequencies, Plan, fence, plan
-from noema.memory.vectors import Sizes, VectorLane
+from noema.memory.vectors import EXACT_BELOW, Sizes, VectorLane
 from tests.bench.governed import governed, prepared
 from tests.bench.measure import Figure, compared, side_by_side, spread
 from tests.bench.place import Place, Server
@@ -161,13 +162,11 @@ class _Asked:
 
 
 class _Bare:
-    """The two lanes as statements on connections of their own."""
+    """The two lanes as statements on connections of their own, one after the other."""
 
-    def __init__(
-        self, connections: Sequence[Any], lane: VectorLane, namespaces: Sequence[str]
-    ) -> None:
+    def __init__(self, connections: Sequence[Any], namespaces: Sequence[str], visible: int) -> None:
         self._connections = connections
-        self._lane = lane
+        self._lane = store.exact if visible <= EXACT_BELOW else store.nearest
         self._fence = Fence(tuple(namespaces))
         self._within = fence(namespaces)
 
@@ -176,13 +175,12 @@ class _Bare:
         await store.text(
             conn, self._fence, self._within + chosen.strict, chosen.strict, chosen, pool=160
         )
-        await self._lane.search(conn, self._fence, asked.wanted)
+        await self._lane(conn, self._fence, asked.wanted)
 
-    async def recall(self, asked: _Asked) -> float:
+    async def recall(self, lane: VectorLane, db: Database, asked: _Asked) -> float:
         """Return what share of the truly nearest the lane finds."""
-        conn = self._connections[0]
-        found = await self._lane.search(conn, self._fence, asked.wanted)
-        true = await store.exact(conn, self._fence, asked.wanted)
+        found = await lane.search(db, self._fence, asked.wanted)
+        true = await store.exact(self._connections[0], self._fence, asked.wanted)
         return len({id_ for id_, _ in found} & {row["id"] for row in true}) / len(true)
 
 
@@ -196,10 +194,12 @@ async def mem_search(server: Server, *, quick: bool) -> list[Figure]:
         mem = await stack.enter_async_context(governed(place, TENANT, embedder=embedder))
         said = await _fill(place, rows, cloud)
         await AnnKeeper(place.owner_dsn, vectors=vectors, clock=SystemClock()).once()
-        flushing = await stack.enter_async_context(_flushed(mem))
-        assert flushing
+        await stack.enter_async_context(_flushed(mem))
         callers = await _callers(mem)
         connections = [await stack.enter_async_context(_plain(place)) for _ in range(CLIENTS)]
+        searching = await stack.enter_async_context(
+            connect(place.app_dsn, clock=SystemClock(), role=place.role, settings=SESSION_SETTINGS)
+        )
         known = await store.frequencies(connections[0])
         rng = random.Random(11)
         texts = [" ".join(rng.sample(rng.choice(said).split(), 5)) for _ in range(queries)]
@@ -207,7 +207,16 @@ async def mem_search(server: Server, *, quick: bool) -> list[Figure]:
         figures: list[Figure] = []
         for share, who in callers.items():
             figures += await _measured(
-                mem, share, who, connections, vectors, texts, embedder, known, quick=quick
+                mem,
+                share,
+                who,
+                connections,
+                searching,
+                vectors,
+                texts,
+                embedder,
+                known,
+                quick=quick,
             )
         return figures
 
@@ -217,6 +226,7 @@ async def _measured(
     share: str,
     who: Identity,
     connections: Sequence[Any],
+    searching: Database,
     vectors: Vectors,
     texts: Sequence[str],
     embedder: Ready,
@@ -235,7 +245,7 @@ async def _measured(
         for text in texts
     ]
     lane = VectorLane(vectors=vectors, sizes=Sizes(SystemClock()))
-    bare = _Bare(connections, lane, namespaces)
+    bare = _Bare(connections, namespaces, visible)
 
     async def search(_: int, asked: _Asked) -> None:
         found = await mem.kernel.mem_search(who, Search(query=asked.text, k=K))
@@ -254,7 +264,7 @@ async def _measured(
         lambda: _rate(bare.search, queries, seconds),
         rounds=rounds,
     )
-    recalls = [await bare.recall(asked) for asked in queries[:50]]
+    recalls = [await bare.recall(lane, searching, asked) for asked in queries[:50]]
     return [
         Figure(
             name=f"mem_search_p50_{share}",
@@ -341,11 +351,17 @@ async def _plain(place: Place) -> AsyncIterator["asyncpg.Connection[asyncpg.Reco
 
 
 @asynccontextmanager
-async def _flushed(mem: Memories) -> AsyncIterator[bool]:
+async def _flushed(mem: Memories) -> AsyncIterator[None]:
     """Write audit rows and telemetry in batches beside the searches, as the daemon does."""
+
+    async def flush() -> None:
+        while True:
+            await asyncio.sleep(0.4)
+            await mem.service.flush()
+
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(mem.service.run())
+        flushing = group.create_task(flush())
         try:
-            yield True
+            yield
         finally:
-            running.cancel()
+            flushing.cancel()

@@ -40,9 +40,9 @@ _MEMORY: Final = """
     INSERT INTO bare_memories
         (id, namespace, kind, epistemic_kind, text, content, dedupe_key, terms, assertion_time,
          t_valid_from, source, route, trust, actor, agent_id, sensitivity, destinations, classifier,
-         activation_epoch, conflict_due_at)
+         activation_epoch)
     VALUES ($1, $2, 'fact', 'fact', $3, '{}', $4, $5, $6, $6, '', 'document', 40, 'user:ada',
-            'http', 'internal', '{local,peer,provider}', 'rules-1', 0, $6)
+            'http', 'internal', '{local,peer,provider}', 'rules-1', 0)
 """
 
 _EMBEDDING: Final = """

@@ -20,6 +20,8 @@ from noema.memory import conflicts as module
 from noema.memory.conflicts import ConflictCheck, Conflicts, Review
 from noema.memory.judge import ConflictJudge, PlainJudge, Verdict
 from noema.memory.model import ConflictCase, Memory
+from noema.memory.store import conflicts as store
+from noema.memory.store.rows import memory_of
 from tests.conftest import Server, TestDatabase, fresh_database
 from tests.governed import World, world
 
@@ -84,8 +86,7 @@ async def test_a_later_fact_of_equal_trust_supersedes_and_leaves_a_row_of_each(h
         "daemon", PLACE, f"memory:{new}", "ok",
     )  # fmt: skip
     assert f"conflict={case.id}" in row.detail
-    assert await here.fetch("SELECT id FROM memories WHERE conflict_due_at IS NOT NULL") == []
-    assert await here.fetch("SELECT memory_id FROM conflict_claims") == []
+    assert await here.fetch("SELECT memory_id AS id FROM conflict_checks") == []
 
 
 async def test_the_old_employer_never_outranks_the_new_one_however_late_it_is_told(
@@ -112,7 +113,7 @@ async def test_a_newcomer_of_lower_trust_is_disputed_whichever_is_checked_first(
     new = await employer(here, "Globex", trust=10)
     first = new if first_checked == "newcomer" else old
     early = NOW - timedelta(days=1)
-    await here.execute("UPDATE memories SET conflict_due_at = $2 WHERE id = $1", first, early)
+    await here.execute("UPDATE conflict_checks SET due_at = $2 WHERE memory_id = $1", first, early)
 
     await checked(check_of(here))
 
@@ -149,7 +150,7 @@ async def test_policy_off_checks_nothing_and_marks_it_done(here: World) -> None:
     await checked(check_of(here, review="off"))
 
     assert await cases(here) == ()
-    assert await here.fetch("SELECT id FROM memories WHERE conflict_due_at IS NOT NULL") == []
+    assert await here.fetch("SELECT memory_id AS id FROM conflict_checks") == []
 
 
 async def test_a_suspicion_is_for_people_whatever_the_trust(here: World) -> None:
@@ -255,14 +256,14 @@ async def test_one_that_cannot_be_judged_does_not_keep_the_others_waiting(here: 
     await checked(check)
 
     assert [c.outcome for c in await cases(here)] == ["newcomer_wins"]
-    waiting = await here.fetch("SELECT id FROM memories WHERE conflict_due_at IS NOT NULL")
+    waiting = await here.fetch("SELECT memory_id AS id FROM conflict_checks")
     assert [r["id"] for r in waiting] == [bad]
 
     for _ in range(module.MOST_ATTEMPTS):
         here.clock.advance(86_400)  # type: ignore[attr-defined]
         await check.once()
 
-    assert await here.fetch("SELECT id FROM memories WHERE conflict_due_at IS NOT NULL") == []
+    assert await here.fetch("SELECT memory_id AS id FROM conflict_checks") == []
     errors = [r for r in await here.audited("mem.conflict") if r.result == "error"]
     assert [r.target for r in errors] == [f"memory:{bad}"]
 
@@ -334,11 +335,84 @@ async def test_what_was_reverted_is_exactly_as_before_and_is_left_alone(here: Wo
 
     assert reverted.reverted_by == "user:ada"
     assert await here.state() == before
-    await here.execute("UPDATE memories SET conflict_due_at = $1", here.clock.now())
+    # Undone, both are looked at again, and not for what was decided about the two.
+    assert len(await here.fetch("SELECT FROM conflict_checks")) == 2
     await checked(check_of(here))
     assert await here.state() == before
     with pytest.raises(Conflict):
         await conflicts_of(here).revert(here.frame(PLACE), case.id)
+
+
+async def test_what_comes_back_is_compared_with_what_came_meanwhile(here: World) -> None:
+    await employer(here, "Acme")
+    await employer(here, "Globex")
+    await checked(check_of(here))
+    (case,) = await cases(here)
+    loser = case.incumbent
+    await employer(here, "Initech", trust=50)
+    await checked(check_of(here))
+
+    await conflicts_of(here).revert(here.frame(PLACE), case.id)
+    await checked(check_of(here))
+
+    newest = (await cases(here))[0]
+    assert newest.id != case.id
+    assert newest.incumbent == loser
+
+
+async def test_a_check_that_became_due_anew_is_not_forgotten_with_the_old_one(
+    here: World,
+) -> None:
+    fact = await employer(here, "Acme")
+    later = here.clock.now() + timedelta(hours=1)
+
+    class Slow(PlainJudge):
+        async def judge(self, newcomer: Memory, incumbent: Memory) -> Verdict:
+            await here.execute("UPDATE conflict_checks SET due_at = $1", later)
+            return await super().judge(newcomer, incumbent)
+
+    await employer(here, "Acme Ltd", namespace="acme/sales")
+    await here.put(PLACE, "Ada works for Acme Corp, we are told.")
+    await check_of(here, judge=Slow()).once()
+    await here.execute(
+        "INSERT INTO conflict_checks (memory_id, due_at) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        fact, later,
+    )  # fmt: skip
+    async with here.db.transaction() as tx:
+        await store.done(tx.conn, [fact], here.clock.now())
+
+    assert [r["memory_id"] for r in await here.fetch("SELECT memory_id FROM conflict_checks")
+            if r["memory_id"] == fact] == [fact]  # fmt: skip
+
+
+async def test_marking_a_check_as_done_waits_for_nobody_who_holds_the_memory(here: World) -> None:
+    fact = await employer(here, "Acme")
+
+    async with here.db.transaction() as tx:
+        await tx.conn.execute("SELECT FROM memories WHERE id = $1 FOR UPDATE", fact)
+        async with asyncio.timeout(5):
+            assert await check_of(here).once() == 1
+
+    assert await here.fetch("SELECT FROM conflict_checks") == []
+
+
+async def test_a_check_reads_a_bounded_number_of_what_speaks_of_the_same(here: World) -> None:
+    await here.place(PLACE)
+    many = [await here.put(PLACE, f"Log line {n} of the night shift.") for n in range(130)]
+    entity = here.ids.new()
+    await here.execute(
+        "INSERT INTO entities (id, namespace, name, confidence, actor, created_at) "
+        "VALUES ($1, $2, 'Acme', 1, 'user:ada', now())", entity, PLACE,
+    )  # fmt: skip
+    await here.execute(
+        "INSERT INTO memory_entities SELECT id, $1, 'Acme', 'name', 1 FROM memories", entity
+    )
+    async with here.db.reading() as tx:
+        memory = memory_of(dict(await tx.conn.fetchrow(
+            "SELECT * FROM memories WHERE id = $1", many[0])))  # fmt: skip
+        found = await store.by_entities(tx.conn, memory, 500)
+
+    assert [m.id for m in found] == sorted(many[1:], reverse=True)[:100]
 
 
 @pytest.mark.parametrize(

@@ -294,3 +294,43 @@ async def test_a_structured_fact_relates_its_two_entities_where_both_are_certain
     assert await relate("Ada") is None
     (row,) = await here.fetch("SELECT kind, source_memory FROM entity_relationships")
     assert (row["kind"], row["source_memory"]) == ("works_for", memory)
+
+
+async def test_a_relationship_holds_as_long_as_one_memory_tells_it(here: World) -> None:
+    texts = ("we know Ada works for Acme Corp now", "again Ada works for Acme Corp now")
+    made = []
+    for text in texts:
+        memory, found = await told(here, text)
+        async with here.db.transaction() as tx:
+            made.append(await of_fact(
+                tx, here.ids, namespace=PLACE, actor="user:ada", memory=memory, kind=Kind.FACT,
+                content={"subject": "Ada", "attribute": "works for", "value": "Acme Corp"},
+                linked=found,
+            ))  # fmt: skip
+        if len(made) == 1:
+            await here.execute("UPDATE memories SET status = 'retracted' WHERE id = $1", memory)
+    ends = [r["id"] for r in await here.fetch("SELECT id FROM entities ORDER BY id")]
+
+    async with here.db.reading() as tx:
+        edges = await graph.edges(tx.conn, here.frame(PLACE).scope, ends, limit=10)
+
+    assert made[0] != made[1]
+    assert [e["kind"] for e in edges] == ["works_for"]
+
+
+async def test_a_new_name_is_compared_with_those_nearest_in_length(here: World) -> None:
+    await here.place(PLACE)
+    await here.execute(
+        "INSERT INTO entities SELECT gen_random_uuid(), $1, 'server ' || repeat('x', i % 90) || i, "
+        "'thing', NULL, 1, 'user:ada', now() FROM generate_series(1, 900) i", PLACE,
+    )  # fmt: skip
+    await here.execute(
+        "INSERT INTO entity_aliases SELECT namespace, name, id, 'user:ada', now() FROM entities"
+    )
+    new = here.ids.new()
+    async with here.db.reading() as tx:
+        found = await store.neighbours(tx.conn, [PLACE, "acme"], [(new, "server xxxxxxxxxx")])
+
+    lengths = [abs(len(r["normal"]) - 17) for r in found]
+    assert len(found) == 30
+    assert max(lengths) <= 3

@@ -590,6 +590,21 @@ class TestPolicy:
         assert complaint in words(answer.text)
         assert 'name="writes" value="77"' in answer.text
 
+    async def test_what_somebody_saved_meanwhile_is_not_set_back_unseen(self, ada: Seat) -> None:
+        await ada.post("/memory-policy", version="0", retention="30")
+
+        late = await ada.post("/memory-policy", version="0", retention="5")
+        again = await ada.post("/memory-policy", version="1", retention="5")
+
+        assert late.status_code == 400
+        assert "Version 1 was saved meanwhile" in words(late.text)
+        assert 'name="retention" value="5"' in late.text
+        assert 'name="version" value="1"' in late.text
+        assert again.status_code == 303
+        history = re.search(r'href="(/audit[^"]+)">Who set', (await ada.get("/memory-policy")).text)
+        assert history is not None
+        assert words((await ada.get(unescape(history[1]))).text).count("mem.policy-set") >= 2
+
     async def test_an_owner_looks_at_the_part_of_a_namespace_below(self, house: House) -> None:
         owner = await house.seat("olga", "acme")
 

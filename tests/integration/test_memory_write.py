@@ -70,7 +70,8 @@ async def test_a_text_is_stored_with_everything_that_belongs_to_it(db: Database)
     assert (row["sensitivity"], row["classifier"]) == ("internal", "rules-1")
     assert row["terms"] == ["ada", "move", "berlin"]
     assert row["t_valid_from"] == row["assertion_time"]
-    assert row["conflict_due_at"] == row["assertion_time"]
+    (due,) = await house.fetch("SELECT due_at FROM conflict_checks WHERE memory_id = $1", row["id"])
+    assert due["due_at"] == row["assertion_time"]
     vectors = await house.fetch("SELECT model, dims, shelf FROM memory_embeddings")
     assert [tuple(v) for v in vectors] == [(HashEmbedder.model, HashEmbedder.dims, "fresh")]
     names = await house.fetch(
@@ -177,7 +178,7 @@ async def test_only_facts_and_preferences_wait_for_the_conflict_check(db: Databa
     unchecked = frame_of(identity(), house.clock.now(), conflict_review="off")
     await house.write("A fact nobody checks.", frame=unchecked)
 
-    waiting = await house.rows("conflict_due_at IS NOT NULL")
+    waiting = await house.rows("id IN (SELECT memory_id FROM conflict_checks)")
 
     assert [row["text"] for row in waiting] == ["A fact.", "A preference."]
 
@@ -187,6 +188,7 @@ async def test_only_facts_and_preferences_wait_for_the_conflict_check(db: Databa
     [
         (identity(agent_id="console"), {}, "manual", 50),
         (identity(agent_id="console", role=MemoryRole.OWNER), {}, "manual", 50),
+        (identity(agent_id="console", actor="token:ada/demo"), {}, "document", 40),
         (identity(agent_id="cli", role=MemoryRole.ADMIN), {}, "document", 40),
         (identity(), {"refresh": True, "source": "u"}, "live-fetch", 40),
         (identity(role=MemoryRole.AGENT), {}, "conversation", 10),
@@ -490,6 +492,18 @@ async def test_guarantee_22_no_fact_is_dropped_because_a_model_answered_badly(
     assert row["sensitivity"] == "internal"
 
 
+async def test_guarantee_22_a_model_that_answers_what_no_column_takes_costs_no_text(
+    db: Database,
+) -> None:
+    odd = Extracted(text="The disk failed.", content={"subject\x00": "\ud800"})
+    for model in (_Model(odd), _Model(error=Unavailable("It said \x00\ud800."))):
+        house = await WriteHouse.open(db, extractor=model)
+
+        row = await house.row(await house.wrote(f"The disk failed: {model.asked} {id(model)}."))
+
+        assert row["extraction"].startswith("verbatim: ")
+
+
 async def test_what_is_to_be_kept_verbatim_asks_no_model(db: Database) -> None:
     model = _Model(Extracted(text="something else"))
     house = await WriteHouse.open(db, extractor=model)
@@ -586,7 +600,6 @@ async def test_superseding_closes_one_and_begins_the_next_at_the_same_moment(
     assert new["supersedes"] == first
     assert old["t_valid_to"] == new["t_valid_from"]
     assert old["text"] == "Ada lives in Rome."
-    assert old["conflict_due_at"] is None
     assert (await house.audited())[-1].detail == "stored=1 superseded=1"
     shelves = await house.fetch("SELECT memory_id, shelf FROM memory_embeddings")
     assert {row["memory_id"]: row["shelf"] for row in shelves} == {

@@ -485,6 +485,22 @@ async def test_a_ticket_is_not_tried_for_ever(desk: Desk) -> None:
     assert failed.error.startswith(f"given up after {MOST_ATTEMPTS} attempts")
 
 
+async def test_a_ticket_that_kills_whoever_tries_it_is_given_up(desk: Desk) -> None:
+    ticket = await desk.accept("The disk failed.")
+    async with desk.house.db.transaction() as tx:
+        await tx.conn.execute(
+            "UPDATE write_tickets SET state = 'running', attempts = $1, due_at = now()",
+            MOST_ATTEMPTS,
+        )
+
+    assert await desk.tickets.once() == 1
+
+    assert (await desk.get(ticket)).state == "failed"
+    assert desk.calls == []
+    (row,) = await desk.house.fetch("SELECT request FROM write_tickets")
+    assert row["request"] is None
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [

@@ -38,6 +38,12 @@ def write(root: Path, name: str, content: str | bytes) -> None:
 # -- JSON lines
 
 
+def test_a_line_that_is_nested_too_deeply_is_told_so_and_the_rest_goes_on() -> None:
+    deep, fine = entries(b'{"text": "x", "content": ' + b"[" * 200_000 + b'}\n"fine"\n')
+
+    assert (deep.problem, fine.body) == ("is not JSON (nested too deeply)", {"text": "fine"})
+
+
 def test_a_line_is_a_body_or_a_bare_string() -> None:
     found = entries(b'{"text": "a", "kind": "fact"}\n"b"\n{"messages": []}\n')
 

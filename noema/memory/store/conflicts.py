@@ -20,31 +20,32 @@ RETRIABLE: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 # --- what is due --------------------------------------------------------------------------------
 
-# The claim is a row beside the memory's, whose own row is not rewritten for it. A checker that died
-# leaves a claim that runs out.
+# Claimed by being put off: a checker that died is followed when that is over.
 _CLAIM = """
     WITH due AS (
-        SELECT m.id, m.conflict_due_at FROM memories m
-        LEFT JOIN conflict_claims c ON c.memory_id = m.id
-        WHERE m.conflict_due_at <= $1 AND (c.until IS NULL OR c.until <= $1)
-        ORDER BY m.conflict_due_at, m.id LIMIT $2
-        FOR NO KEY UPDATE OF m SKIP LOCKED
+        SELECT memory_id, due_at FROM conflict_checks WHERE due_at <= $1
+        ORDER BY due_at, memory_id LIMIT $2 FOR UPDATE SKIP LOCKED
     ), claimed AS (
-        INSERT INTO conflict_claims AS c (memory_id, until, attempts)
-        SELECT id, $3, 1 FROM due ORDER BY id
-        ON CONFLICT (memory_id) DO UPDATE SET until = excluded.until, attempts = c.attempts + 1
-        WHERE c.until <= $1
-        RETURNING memory_id, attempts
+        UPDATE conflict_checks c SET due_at = $3, attempts = c.attempts + 1
+        FROM due WHERE c.memory_id = due.memory_id
+        RETURNING c.memory_id, c.attempts, due.due_at AS was_due
     )
     SELECT m.*, k.attempts FROM claimed k JOIN memories m ON m.id = k.memory_id
-    ORDER BY m.conflict_due_at, m.id
+    ORDER BY k.was_due, m.id
 """
 
-_POSTPONE = "UPDATE conflict_claims SET until = $2 WHERE memory_id = $1"
+# Only what is still one's own claim: where it became due anew meanwhile, it is checked anew.
+_POSTPONE = "UPDATE conflict_checks SET due_at = $3 WHERE memory_id = $1 AND due_at = $2"
 
-_DONE = """
-    WITH gone AS (DELETE FROM conflict_claims WHERE memory_id = ANY($1::uuid[]))
-    UPDATE memories SET conflict_due_at = NULL WHERE id = ANY($1::uuid[])
+_DONE = "DELETE FROM conflict_checks WHERE memory_id = ANY($1::uuid[]) AND due_at = $2"
+
+_DUE = """
+    INSERT INTO conflict_checks (memory_id, due_at)
+    SELECT id, $2 FROM memories
+    WHERE id = ANY($1::uuid[]) AND kind IN ('fact', 'preference')
+      AND t_valid_to IS NULL AND status = 'active'
+    ORDER BY id
+    ON CONFLICT (memory_id) DO UPDATE SET due_at = excluded.due_at, attempts = 0
 """
 
 # --- neighbours ---------------------------------------------------------------------------------
@@ -71,16 +72,23 @@ _BY_TEXT = """
     ORDER BY m.id DESC
 """
 
+# Of what everybody speaks of, the newest hundred, each looked up by its id (without statistics all
+# current rows would be): a check costs the same however many there are.
 _BY_ENTITIES = """
     WITH near AS MATERIALIZED (
         SELECT o.memory_id FROM memory_entities s
-        JOIN memory_entities o ON o.entity_id = s.entity_id AND o.memory_id <> s.memory_id
+        CROSS JOIN LATERAL (
+            SELECT e.memory_id FROM memory_entities e
+            WHERE e.entity_id = s.entity_id AND e.memory_id <> $2
+            ORDER BY e.memory_id DESC LIMIT 100
+        ) o
         WHERE s.memory_id = $2
         GROUP BY o.memory_id ORDER BY count(*) DESC, o.memory_id DESC LIMIT 200
     )
-    SELECT m.* FROM memories m
-    WHERE m.id IN (SELECT memory_id FROM near) AND m.namespace || '' = $1
-      AND m.t_valid_to IS NULL AND m.status = 'active'
+    SELECT m.* FROM near CROSS JOIN LATERAL (
+        SELECT * FROM memories WHERE id = near.memory_id OFFSET 0
+    ) m
+    WHERE m.namespace = $1 AND m.t_valid_to IS NULL AND m.status = 'active'
     ORDER BY m.id DESC LIMIT $3
 """
 
@@ -229,12 +237,19 @@ async def claim(
     return [(memory_of(dict(r)), r["attempts"]) for r in rows]
 
 
-async def postpone(conn: Conn, id_: UUID, until: datetime) -> None:
-    await conn.execute(_POSTPONE, id_, until)
+async def postpone(conn: Conn, id_: UUID, claimed: datetime, until: datetime) -> None:
+    """Put off a check that was claimed until `claimed`."""
+    await conn.execute(_POSTPONE, id_, claimed, until)
 
 
-async def done(conn: Conn, ids: Sequence[UUID]) -> None:
-    await conn.execute(_DONE, list(ids))
+async def done(conn: Conn, ids: Sequence[UUID], claimed: datetime) -> None:
+    """Forget the checks, as far as they are still those that were claimed until then."""
+    await conn.execute(_DONE, list(ids), claimed)
+
+
+async def due(conn: Conn, ids: Sequence[UUID], at: datetime) -> None:
+    """Let those that are current, and of a kind that is checked, be checked from then on."""
+    await conn.execute(_DUE, list(ids), at)
 
 
 async def by_subject(

@@ -50,24 +50,42 @@ _CREATE = """
     RETURNING id
 """
 
-# Names that share their beginning or their last word with a new one; at most thirty for each.
+# Names that share their beginning or their last word with a new one, nearest in length first; at
+# most thirty for each, and of each namespace sixty are read, however many there are.
 _NEIGHBOURS = """
     SELECT g.id AS new_id, near.entity_id, near.normal
     FROM unnest($2::uuid[], $3::text[]) AS g (id, normal)
     CROSS JOIN LATERAL (
-        SELECT a.entity_id, a.normal FROM entity_aliases a
-        WHERE a.namespace = ANY($1::text[]) AND left(a.normal, 3) = left(g.normal, 3)
-          AND a.entity_id <> g.id
+        SELECT a.entity_id, a.normal FROM unnest($1::text[]) AS p (place) CROSS JOIN LATERAL (
+            (SELECT a.entity_id, a.normal FROM entity_aliases a
+             WHERE a.namespace = p.place AND left(a.normal, 3) = left(g.normal, 3)
+               AND length(a.normal) >= length(g.normal) AND a.entity_id <> g.id
+             ORDER BY length(a.normal), a.normal LIMIT 30)
+            UNION ALL
+            (SELECT a.entity_id, a.normal FROM entity_aliases a
+             WHERE a.namespace = p.place AND left(a.normal, 3) = left(g.normal, 3)
+               AND length(a.normal) < length(g.normal) AND a.entity_id <> g.id
+             ORDER BY length(a.normal) DESC, a.normal DESC LIMIT 30)
+        ) a
         ORDER BY abs(length(a.normal) - length(g.normal)), a.normal LIMIT 30
     ) near
     UNION
     SELECT g.id, near.entity_id, near.normal
     FROM unnest($2::uuid[], $3::text[]) AS g (id, normal)
     CROSS JOIN LATERAL (
-        SELECT a.entity_id, a.normal FROM entity_aliases a
-        WHERE a.namespace = ANY($1::text[])
-          AND substring(a.normal FROM '[^ ]*$') = substring(g.normal FROM '[^ ]*$')
-          AND a.entity_id <> g.id
+        SELECT a.entity_id, a.normal FROM unnest($1::text[]) AS p (place) CROSS JOIN LATERAL (
+            (SELECT a.entity_id, a.normal FROM entity_aliases a
+             WHERE a.namespace = p.place AND substring(a.normal FROM '[^ ]*$')
+                 = substring(g.normal FROM '[^ ]*$')
+               AND length(a.normal) >= length(g.normal) AND a.entity_id <> g.id
+             ORDER BY length(a.normal), a.normal LIMIT 30)
+            UNION ALL
+            (SELECT a.entity_id, a.normal FROM entity_aliases a
+             WHERE a.namespace = p.place AND substring(a.normal FROM '[^ ]*$')
+                 = substring(g.normal FROM '[^ ]*$')
+               AND length(a.normal) < length(g.normal) AND a.entity_id <> g.id
+             ORDER BY length(a.normal) DESC, a.normal DESC LIMIT 30)
+        ) a
         ORDER BY abs(length(a.normal) - length(g.normal)), a.normal LIMIT 30
     ) near
 """

@@ -33,14 +33,15 @@ _RELATE_ENTITIES = """
     INSERT INTO entity_relationships (id, namespace, from_entity, to_entity, kind, confidence,
                                       source, source_memory, actor, assertion_time, t_valid_from)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)
-    ON CONFLICT (namespace, from_entity, to_entity, kind) WHERE t_valid_to IS NULL DO NOTHING
+    ON CONFLICT (namespace, from_entity, to_entity, kind, source_memory) WHERE t_valid_to IS NULL
+    DO NOTHING
     RETURNING id
 """
 
 _RELATED_ENTITIES = """
     SELECT id FROM entity_relationships
     WHERE namespace = $1 AND from_entity = $2 AND to_entity = $3 AND kind = $4
-      AND t_valid_to IS NULL
+      AND source_memory IS NOT DISTINCT FROM $5 AND t_valid_to IS NULL
 """
 
 _SEEN_ENTITIES = "SELECT id FROM entities WHERE id = ANY($1::uuid[]) AND namespace = ANY($2)"
@@ -96,11 +97,11 @@ async def relate_entities(
     actor: str,
     at: datetime,
 ) -> UUID | None:
-    """Add the relationship; return its id, or that of the one there is."""
+    """Add the relationship as that memory tells it, or somebody; return its id, or what there is."""
     made: UUID | None = await conn.fetchval(
         _RELATE_ENTITIES, id_, namespace, *ends, kind, confidence, source, memory, actor, at
     )
-    return made or await conn.fetchval(_RELATED_ENTITIES, namespace, *ends, kind)
+    return made or await conn.fetchval(_RELATED_ENTITIES, namespace, *ends, kind, memory)
 
 
 async def seen_entities(conn: Conn, scope: Scope, ids: Sequence[UUID]) -> set[UUID]:

@@ -17,6 +17,8 @@ _ALONG = """
 # Whoever sets a policy waits here for whoever is setting one of the same namespace.
 _LOCK_NAMESPACE = "SELECT path FROM namespaces WHERE path = $1 FOR NO KEY UPDATE"
 
+_HAS_NAMESPACE = "SELECT EXISTS (SELECT FROM namespaces WHERE path = $1)"
+
 _INSERT = """
     INSERT INTO memory_policies (namespace, version, document, actor, set_at)
     SELECT $1, coalesce(max(version), 0) + 1, $2, $3, $4 FROM memory_policies WHERE namespace = $1
@@ -61,6 +63,11 @@ async def along(conn: Conn, path: Sequence[str]) -> dict[str, tuple[int, Mapping
     """Return the newest version and document of each of the namespaces that has one."""
     rows = await conn.fetch(_ALONG, list(path))
     return {r["namespace"]: (r["version"], r["document"]) for r in rows}
+
+
+async def has_namespace(conn: Conn, namespace: str) -> bool:
+    """Whether there is such a namespace at all; for the audit log, never for the caller."""
+    return bool(await conn.fetchval(_HAS_NAMESPACE, namespace))
 
 
 async def lock_namespace(conn: Conn, namespace: str) -> bool:

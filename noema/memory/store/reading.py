@@ -140,14 +140,15 @@ async def retraction_of(conn: Conn, scope: Scope, memory: UUID) -> Retraction | 
     if row is None:
         return None
     shown = tuple(row["shown"] or ())
+    # Where, by whom and why is told to whoever may read the source itself.
+    is_seen = row["root"] in shown
     return Retraction(
         id=row["id"],
-        namespace=row["namespace"],
+        namespace=row["namespace"] if is_seen else "",
         root=row["root"],
         memories=shown,
-        # Why is told where the source itself may be read.
-        reason=unescape(row["reason"]) if row["root"] in shown else "",
-        actor=row["actor"],
+        reason=unescape(row["reason"]) if is_seen else "",
+        actor=row["actor"] if is_seen else "",
         retracted_at=row["retracted_at"],
         elsewhere=row["all_of_them"] - len(shown),
     )

@@ -63,11 +63,12 @@ _END = """
               t_valid_to, revoked_by
 """
 
+# What an actor gave while acting in other places is told there.
 _LISTED = """
     SELECT g.id, g.namespace, g.memory_id, g.subtree, g.to_namespace, g.to_actor, g.granted_by,
            g.t_valid_from, g.t_valid_to, g.revoked_by
     FROM grants g
-    WHERE (g.granted_by = $1
+    WHERE ((g.granted_by = $1 AND noema_in_subtree(g.namespace, $2))
            OR g.to_namespace = $2
            OR (g.to_actor = $1
                AND (g.beyond_tenant OR split_part(g.namespace, '/', 1) = split_part($2, '/', 1)))

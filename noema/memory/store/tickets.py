@@ -38,11 +38,10 @@ _WAIT = """
     WHERE id = $1 AND state = 'running'
 """
 
-# What was asked for is not needed any more, and may be what nobody should keep.
+# What was asked for is not needed any more, however it ended, and may be what nobody should keep.
 _FINISH = """
     UPDATE write_tickets
-    SET state = $2, result = $3, error = $4, finished_at = $5,
-        request = CASE WHEN $2 = 'done' THEN NULL ELSE request END
+    SET state = $2, result = $3, error = $4, finished_at = $5, request = NULL
     WHERE id = $1 AND state IN ('waiting', 'running')
 """
 

@@ -20,27 +20,32 @@ from noema.core.errors import NotFound, Unavailable
 from noema.db.tx import Conn
 from noema.memory.decay import epoch_of
 from noema.memory.draft import Draft
-from noema.memory.model import Kind, Route
+from noema.memory.model import Kind, Label, Route, Sensitivity
 
 _CREDIBILITY_PER_RANK: Final = 20_000
 _CHECKED: Final = frozenset({Kind.FACT, Kind.PREFERENCE})
 
 # The audit row says what became of it: $42 to $44 where it was stored, $45 to $47 where the same
-# was current already. Its target is the row that stands.
+# was current already. Its target is the row that stands. $48 to $51 are what the label of a row that
+# stands has to be at least; where it is looser, or less trusted, nothing is done and nothing told.
 _INSERT_ONE = """
     WITH kept AS (
         INSERT INTO memories AS m
             (id, namespace, kind, epistemic_kind, text, content, dedupe_key, terms, event_time,
              assertion_time, t_valid_from, supersedes, source, route, trust, actor, agent_id,
              extraction, sensitivity, pii, secrets, destinations, classifier, importance, salience,
-             credibility, activation_epoch, conversation_id, session_id, position, speaker,
-             conflict_due_at)
+             credibility, activation_epoch, conversation_id, session_id, position, speaker)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-                $19, $20, $21, $22, $23, $24, $24, $25, $26, $27, $28, $29, $30, $31)
+                $19, $20, $21, $22, $23, $24, $24, $25, $26, $27, $28, $29, $30)
         ON CONFLICT (namespace, dedupe_key) WHERE t_valid_to IS NULL AND status <> 'retracted'
         DO UPDATE SET repeat_count = m.repeat_count + 1, access_count = m.access_count + 1,
                       last_accessed_at = greatest(m.last_accessed_at, excluded.assertion_time)
+        WHERE m.trust >= excluded.trust AND m.sensitivity = ANY($48::text[])
+          AND m.destinations <@ $49::text[] AND m.pii @> $50::text[] AND m.secrets @> $51::text[]
         RETURNING m.id
+    ), due AS (
+        INSERT INTO conflict_checks (memory_id, due_at)
+        SELECT id, $31 FROM kept WHERE id = $1 AND $31::timestamptz IS NOT NULL
     ), embedded AS (
         INSERT INTO memory_embeddings (memory_id, model, dims, namespace, kind, shelf, embedding)
         SELECT id, $32, $33, $2, $3, 'fresh', $34::text::real[] FROM kept
@@ -75,23 +80,30 @@ _INSERT_MANY = """
             terms text[], event_time timestamptz, extraction text, sensitivity text, pii text[],
             secrets text[], destinations text[], classifier text, importance int,
             conversation uuid, session uuid, position int, speaker text, slot int,
-            is_checked boolean)
+            is_checked boolean, supersedes uuid, since timestamptz, levels text[], allowed text[],
+            least_pii text[], least_secrets text[])
     ), kept AS (
         INSERT INTO memories AS m
             (id, namespace, kind, epistemic_kind, text, content, dedupe_key, terms, event_time,
-             assertion_time, t_valid_from, source, route, trust, actor, agent_id, extraction,
-             sensitivity, pii, secrets, destinations, classifier, importance, salience,
-             credibility, activation_epoch, conversation_id, session_id, position, speaker,
-             conflict_due_at)
+             assertion_time, t_valid_from, supersedes, source, route, trust, actor, agent_id,
+             extraction, sensitivity, pii, secrets, destinations, classifier, importance, salience,
+             credibility, activation_epoch, conversation_id, session_id, position, speaker)
         SELECT id, $2, kind, epistemic_kind, text, content, dedupe_key, terms, event_time,
-               $3, $3, $4, $5, $6, $7, $8, extraction, sensitivity, pii, secrets, destinations,
-               classifier, importance, importance, $9, $10, conversation, session, position,
-               speaker, CASE WHEN is_checked THEN $3::timestamptz END
+               $3, coalesce(since, $3), supersedes, $4, $5, $6, $7, $8, extraction, sensitivity,
+               pii, secrets, destinations, classifier, importance, importance, $9, $10,
+               conversation, session, position, speaker
         FROM given ORDER BY dedupe_key
         ON CONFLICT (namespace, dedupe_key) WHERE t_valid_to IS NULL AND status <> 'retracted'
         DO UPDATE SET repeat_count = m.repeat_count + 1, access_count = m.access_count + 1,
                       last_accessed_at = greatest(m.last_accessed_at, excluded.assertion_time)
+        WHERE m.trust >= excluded.trust AND (
+            SELECT m.sensitivity = ANY(g.levels) AND m.destinations <@ g.allowed
+                   AND m.pii @> g.least_pii AND m.secrets @> g.least_secrets
+            FROM given g WHERE g.dedupe_key = excluded.dedupe_key)
         RETURNING m.id, m.dedupe_key
+    ), due AS (
+        INSERT INTO conflict_checks (memory_id, due_at)
+        SELECT g.id, $3 FROM given g JOIN kept k ON k.id = g.id WHERE g.is_checked
     ), embedded AS (
         INSERT INTO memory_embeddings (memory_id, model, dims, namespace, kind, shelf, embedding)
         SELECT g.id, $11, $12, $2, g.kind, 'fresh',
@@ -106,12 +118,44 @@ _INSERT_MANY = """
 # one ends, whatever the clocks of two machines say.
 _CLOSE = """
     UPDATE memories
-    SET t_valid_to = greatest($3, t_valid_from), conflict_due_at = NULL
-    WHERE id = $1 AND namespace = $2 AND t_valid_to IS NULL AND status = 'active'
+    SET t_valid_to = greatest($3, t_valid_from)
+    WHERE id = $1 AND namespace = $2 AND t_valid_to IS NULL AND status = 'active' AND trust <= $4
     RETURNING t_valid_to
 """
 
-_IS_OWN = "SELECT EXISTS (SELECT FROM memories WHERE id = $1 AND namespace = $2)"
+_PLACE = """
+    SELECT trust, t_valid_to IS NULL AND status = 'active' AS is_current FROM memories
+    WHERE id = $1 AND namespace = $2
+"""
+
+# What stands in the way of these keys, held until the end.
+_STANDING = """
+    SELECT id, dedupe_key, trust, sensitivity, pii, secrets, destinations, classifier FROM memories
+    WHERE namespace = $1 AND dedupe_key = ANY($2::bytea[]) AND t_valid_to IS NULL
+      AND status <> 'retracted'
+    ORDER BY id FOR NO KEY UPDATE
+"""
+
+# Also one in quarantine: whoever is trusted more says the same, and is heard.
+_OUTDO = """
+    UPDATE memories SET t_valid_to = greatest($2, t_valid_from)
+    WHERE id = $1 AND t_valid_to IS NULL RETURNING t_valid_to
+"""
+
+_LABEL = """
+    UPDATE memories SET sensitivity = $2, pii = $3, secrets = $4, destinations = $5, classifier = $6
+    WHERE id = $1
+"""
+
+# What was derived is not said to hold what was found in its source; it is as protected as that.
+_TIGHTEN = """
+    UPDATE memories m
+    SET sensitivity = CASE WHEN m.sensitivity = ANY($3::text[]) THEN m.sensitivity ELSE $2 END,
+        destinations = ARRAY(SELECT d FROM unnest(m.destinations) AS d WHERE d = ANY($4::text[]))
+    WHERE m.id = ANY($1::uuid[])
+      AND NOT (m.sensitivity = ANY($3::text[]) AND m.destinations <@ $4::text[])
+    RETURNING m.namespace
+"""
 
 _SOURCES = """
     SELECT id, trust, sensitivity, destinations, status FROM memories
@@ -120,7 +164,7 @@ _SOURCES = """
 
 # Held to the end: whoever retracts one of them waits, and then finds what was derived.
 _HOLD_SOURCES = """
-    SELECT id FROM memories WHERE id = ANY($1::uuid[]) AND status <> 'retracted'
+    SELECT id, sensitivity, destinations FROM memories WHERE id = ANY($1::uuid[]) AND status <> 'retracted'
     ORDER BY id FOR SHARE
 """
 
@@ -143,7 +187,7 @@ _LAST_TURN = """
 """
 
 _COPIES = """
-    SELECT id, text FROM memories
+    SELECT id, dedupe_key, text, trust FROM memories
     WHERE namespace = $1 AND kind = $2 AND hashtextextended(source, 0) = hashtextextended($3, 0)
       AND source = $3 AND source <> '' AND t_valid_to IS NULL AND status = 'active'
     ORDER BY id DESC LIMIT 2
@@ -219,25 +263,23 @@ async def insert_one(
     writer: Writer,
     links: Sequence[tuple[UUID, str, str, int]],
     line: Line,
-    *,
-    since: datetime,
-    supersedes: UUID | None = None,
-) -> UUID:
+) -> UUID | None:
     """Insert a memory with its vector, links and audit row; return the id of the row that stands.
 
-    Another id than the draft's says that the same was current already. `since` is when it is
-    believed from; links are (entity, mention, how, confidence).
+    Another id than the draft's says that the same was current already. None says that it was, but
+    less trusted or less protected than this one is: nothing was done. Links are (entity, mention,
+    how, confidence).
     """
     label = draft.label
     has_vector = draft.vector is not None
     entities, names, hows, confidences = zip(*links, strict=True) if links else ((), (), (), ())
     with refusals():
-        kept: UUID = await conn.fetchval(
+        kept: UUID | None = await conn.fetchval(
             _INSERT_ONE,
             draft.id, writer.namespace, draft.kind, draft.epistemic_kind, escape(draft.text),
             escape_tree(draft.content), draft.key, draft.terms, draft.event_time, writer.now,
-            since, supersedes, escape(writer.source), writer.route, writer.trust, writer.actor,
-            writer.agent_id, draft.extraction, label.sensitivity, label.pii, label.secrets,
+            draft.since or writer.now, draft.supersedes, escape(writer.source), writer.route, writer.trust, writer.actor,
+            writer.agent_id, escape(draft.extraction), label.sensitivity, label.pii, label.secrets,
             label.destinations, label.classifier, draft.importance,
             writer.trust * _CREDIBILITY_PER_RANK, epoch_of(writer.now), draft.conversation,
             draft.session, draft.position,
@@ -247,6 +289,8 @@ async def insert_one(
             None if draft.vector is None else _array(draft.vector),
             entities, [escape(name) for name in names], hows, confidences,
             line.id, line.op, line.target, *line.stored, *line.repeated,
+            at_least(draft.binds.sensitivity), draft.binds.destinations, draft.binds.pii,
+            draft.binds.secrets,
         )  # fmt: skip
     return kept
 
@@ -263,7 +307,7 @@ def _array(values: Sequence[float]) -> str:
 async def insert_many(conn: Conn, drafts: Sequence[Draft], writer: Writer) -> Mapping[int, UUID]:
     """Insert memories with their vectors; return, by place in `drafts`, the id that stands.
 
-    No two of them have the same key.
+    No two of them have the same key. One is missing where `insert_one` would return None.
     """
     vectors: list[float] = []
     document = []
@@ -283,7 +327,7 @@ async def insert_many(conn: Conn, drafts: Sequence[Draft], writer: Writer) -> Ma
                 "key64": draft.key,
                 "terms": draft.terms,
                 "event_time": draft.event_time,
-                "extraction": draft.extraction,
+                "extraction": escape(draft.extraction),
                 "sensitivity": draft.label.sensitivity,
                 "pii": draft.label.pii,
                 "secrets": draft.label.secrets,
@@ -296,6 +340,12 @@ async def insert_many(conn: Conn, drafts: Sequence[Draft], writer: Writer) -> Ma
                 "speaker": None if draft.speaker is None else escape(draft.speaker),
                 "slot": slots if draft.vector is not None else 0,
                 "is_checked": _is_due(draft, writer),
+                "supersedes": draft.supersedes,
+                "since": draft.since,
+                "levels": at_least(draft.binds.sensitivity),
+                "allowed": draft.binds.destinations,
+                "least_pii": draft.binds.pii,
+                "least_secrets": draft.binds.secrets,
             }
         )
     with refusals():
@@ -308,15 +358,68 @@ async def insert_many(conn: Conn, drafts: Sequence[Draft], writer: Writer) -> Ma
     return {row["ord"]: row["id"] for row in rows}
 
 
-async def close(conn: Conn, id_: UUID, namespace: str, at: datetime) -> datetime | None:
-    """Close a current memory of the namespace; return since when, None where it is not current."""
+async def close(
+    conn: Conn, id_: UUID, namespace: str, at: datetime, *, trust: int
+) -> datetime | None:
+    """Close a current memory of the namespace, trusted no more than that; return since when.
+
+    None where there is none.
+    """
     with refusals():
-        closed: datetime | None = await conn.fetchval(_CLOSE, id_, namespace, at)
+        closed: datetime | None = await conn.fetchval(_CLOSE, id_, namespace, at, trust)
     return closed
 
 
-async def is_own(conn: Conn, id_: UUID, namespace: str) -> bool:
-    return bool(await conn.fetchval(_IS_OWN, id_, namespace))
+async def place(conn: Conn, id_: UUID, namespace: str) -> asyncpg.Record | None:
+    """Return `trust, is_current` of a memory of the namespace."""
+    return await conn.fetchrow(_PLACE, id_, namespace)
+
+
+async def standing(
+    conn: Conn, namespace: str, keys: Sequence[bytes]
+) -> list[tuple[UUID, bytes, int, Label]]:
+    """Return id, key, trust and label of what is current, or disputed, under these keys; held."""
+    with refusals():
+        rows = await conn.fetch(_STANDING, namespace, list(keys))
+    return [(row["id"], bytes(row["dedupe_key"]), row["trust"], _label_of(row)) for row in rows]
+
+
+def _label_of(row: asyncpg.Record) -> Label:
+    return Label(
+        sensitivity=Sensitivity(row["sensitivity"]),
+        pii=tuple(row["pii"]),
+        secrets=tuple(row["secrets"]),
+        destinations=tuple(row["destinations"]),
+        classifier=row["classifier"],
+    )
+
+
+async def outdo(conn: Conn, id_: UUID, at: datetime) -> datetime | None:
+    """Close a row that is held; return since when."""
+    with refusals():
+        closed: datetime | None = await conn.fetchval(_OUTDO, id_, at)
+    return closed
+
+
+async def label(conn: Conn, id_: UUID, new: Label) -> None:
+    """Give a row that is held another label."""
+    await conn.execute(
+        _LABEL, id_, new.sensitivity, new.pii, new.secrets, new.destinations, new.classifier
+    )
+
+
+async def tighten(conn: Conn, ids: Sequence[UUID], as_is: Label) -> list[str]:
+    """Protect rows that are held no less than that; return the namespace of each that changed."""
+    rows = await conn.fetch(
+        _TIGHTEN, list(ids), as_is.sensitivity, at_least(as_is.sensitivity), as_is.destinations
+    )
+    return [row["namespace"] for row in rows]
+
+
+def at_least(level: Sensitivity) -> list[str]:
+    """Return the levels that are no less strict."""
+    levels = [str(one) for one in Sensitivity]
+    return levels[levels.index(level) :]
 
 
 async def sources(
@@ -326,10 +429,16 @@ async def sources(
     return list(await conn.fetch(_SOURCES, list(ids), list(namespaces), list(memories)))
 
 
-async def hold_sources(conn: Conn, ids: Sequence[UUID]) -> set[UUID]:
-    """Return those that are not retracted, and keep them so until the transaction ends."""
+async def hold_sources(conn: Conn, ids: Sequence[UUID]) -> dict[UUID, Label]:
+    """Return how those that are not retracted are protected, and keep them so until the end."""
     with refusals():
-        return {row["id"] for row in await conn.fetch(_HOLD_SOURCES, list(ids))}
+        rows = await conn.fetch(_HOLD_SOURCES, list(ids))
+    return {
+        row["id"]: Label(
+            sensitivity=Sensitivity(row["sensitivity"]), destinations=tuple(row["destinations"])
+        )
+        for row in rows
+    }
 
 
 async def derive(conn: Conn, from_ids: Sequence[UUID], to_ids: Sequence[UUID]) -> None:
@@ -346,10 +455,14 @@ async def last_turn(conn: Conn, conversation: UUID) -> asyncpg.Record | None:
     return await conn.fetchrow(_LAST_TURN, conversation)
 
 
-async def copies(conn: Conn, namespace: str, kind: str, source: str) -> list[tuple[UUID, str]]:
-    """Return id and text of the current memories of this kind and source: two at most."""
+async def copies(
+    conn: Conn, namespace: str, kind: str, source: str
+) -> list[tuple[UUID, bytes, str, int]]:
+    """Return id, key, text and trust of the current memories of this kind and source: two at most."""
     rows = await conn.fetch(_COPIES, namespace, kind, escape(source))
-    return [(row["id"], unescape(row["text"])) for row in rows]
+    return [
+        (row["id"], bytes(row["dedupe_key"]), unescape(row["text"]), row["trust"]) for row in rows
+    ]
 
 
 async def repeat(conn: Conn, id_: UUID, at: datetime) -> bool:

@@ -49,6 +49,7 @@ def ticket_shown(ticket: Ticket) -> dict[str, Any]:
 
 
 async def ticket(call: Call) -> Json:
+    mem_forms.nothing(call)
     id_ = forms.uuid_of(call.path("id"), "ticket")
     return Json(ticket_shown(await kernel(call).ticket(call.who, id_)))
 
@@ -103,6 +104,7 @@ async def share(call: Call) -> Json:
 
 
 async def unshare(call: Call) -> Json:
+    mem_forms.nothing(call)
     id_ = forms.uuid_of(call.path("id"), "grant")
     return Json(await kernel(call).unshare(call.who, id_))
 

@@ -55,6 +55,7 @@ async def merges(call: Call) -> Json:
 
 
 async def unmerge(call: Call) -> Json:
+    mem_forms.nothing(call)
     id_ = forms.uuid_of(call.path("id"), "merge")
     await kernel(call).unmerge_entities(call.who, id_)
     return Json({"id": id_, "status": "undone"})
@@ -86,6 +87,7 @@ async def relate(call: Call) -> Json:
 
 
 async def unrelate(call: Call) -> Json:
+    mem_forms.nothing(call)
     id_ = forms.uuid_of(call.path("id"), "relationship")
     await kernel(call).unrelate(call.who, id_)
     return Json({"id": id_, "status": "ended"})

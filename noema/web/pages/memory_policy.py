@@ -1,6 +1,7 @@
 """Memory policy: what holds where one acts, an acknowledgement, and what a namespace sets."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -9,6 +10,7 @@ from noema.core.errors import Denied, InvalidInput
 from noema.memory.model import Directive, EffectivePolicy, PolicyDocument
 from noema.web import forms, panels
 from noema.web import memory_views as views
+from noema.web.api.audit import may_audit
 from noema.web.call import Call
 from noema.web.pages.remembered import address, may_manage, may_write
 from noema.web.pages.shell import page, see_other
@@ -46,6 +48,10 @@ async def save(call: Call) -> Response:
     namespace = call.form.get("namespace", "").strip() or call.who.namespace
     try:
         document = _document(call.form)
+        now, _ = await call.services.memory.policy_of(call.who, namespace)
+        seen = forms.whole(call.form, "version", low=0)
+        if seen is not None and seen != now:
+            return await _page(call, form=_overtaken(call.form, namespace, now))
         await call.services.memory.set_policy(call.who, namespace, document)
     except InvalidInput as exc:
         form = _typed(call.form, namespace, str(exc), exc.field)
@@ -111,6 +117,14 @@ def _typed(
     )
 
 
+def _overtaken(form: Mapping[str, str], namespace: str, now: int) -> views.PolicyForm:
+    """Return the form after somebody else saved: what was typed, on top of their version."""
+    error = (
+        f"Version {now} was saved meanwhile. Compare it with yours, and save again to replace it."
+    )
+    return replace(_typed(form, namespace, error, None), version=now)
+
+
 def _form_of(namespace: str, version: int, document: PolicyDocument) -> views.PolicyForm:
     texts: dict[str, Any] = {
         name: "" if getattr(document, field) is None else str(getattr(document, field))
@@ -156,6 +170,7 @@ async def _page(call: Call, *, form: views.PolicyForm | None = None) -> Response
         ),
         said=said,
         error=error,
+        history_href=_history(call, namespace),
         json_href=f"/v1/mem/policies/{form.namespace if form is not None else who.namespace}",
     )
     is_wrong = error is not None or (form is not None and form.error is not None)
@@ -167,6 +182,13 @@ async def _page(call: Call, *, form: views.PolicyForm | None = None) -> Response
         active="memories",
         status=400 if is_wrong else 200,
     )
+
+
+def _history(call: Call, namespace: str) -> str | None:
+    """Return where it stands who set which version when, for those who may look."""
+    if not may_audit(call.who):
+        return None
+    return address("/audit", {"syscall": "mem.policy-set", "target": f"namespace:{namespace}"})
 
 
 def _limits(holds: EffectivePolicy) -> tuple[panels.Fact, ...]:
