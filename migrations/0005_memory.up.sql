@@ -417,11 +417,11 @@ RETURN CASE status
           AND (h.before <> 'active' OR (r.retracted_at <= at AND (r.restored_at IS NULL OR r.restored_at > at))))
 END;
 
--- What stands around memories that were found: the names they mention, how near they are to what a
--- query names (2: mentioned, 1: one relationship away), and what superseded them. A function, because
--- planning this anew for each search takes longer than running it.
-CREATE FUNCTION noema_around(ids uuid[], names text[], spaces text[], shared uuid[])
-RETURNS TABLE (memory_id uuid, entities text[], nearness int, superseded_by uuid)
+-- The names that memories mention, and how near they are to what a query names: 2 where it is
+-- mentioned, 1 where it is one relationship away. A function, because planning this anew for each
+-- search takes longer than running it.
+CREATE FUNCTION noema_around(ids uuid[], names text[], spaces text[])
+RETURNS TABLE (memory_id uuid, entities text[], nearness int)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
@@ -443,20 +443,12 @@ BEGIN
         SELECT r.from_entity FROM said JOIN entity_relationships r ON r.to_entity = said.id
         WHERE r.namespace = ANY(spaces) AND r.t_valid_to IS NULL
     )
-    SELECT i.id,
-           (SELECT array_agg(e.name ORDER BY e.name)
-            FROM memory_entities l JOIN entities e ON e.id = l.entity_id
-            WHERE l.memory_id = i.id AND e.namespace = ANY(spaces)),
-           CASE WHEN NOT EXISTS (SELECT FROM said) THEN 0
-                WHEN EXISTS (SELECT FROM memory_entities l
-                             WHERE l.memory_id = i.id AND l.entity_id IN (SELECT s.id FROM said s)) THEN 2
-                WHEN EXISTS (SELECT FROM memory_entities l
-                             WHERE l.memory_id = i.id AND l.entity_id IN (SELECT n.id FROM near n)) THEN 1
-                ELSE 0 END,
-           (SELECT n.id FROM memories n
-            WHERE n.supersedes = i.id AND (n.namespace = ANY(spaces) OR n.id = ANY(shared))
-            ORDER BY n.t_valid_from DESC, n.id DESC LIMIT 1)
-    FROM unnest(ids) AS i (id);
+    SELECT l.memory_id, array_agg(e.name ORDER BY e.name) FILTER (WHERE e.namespace = ANY(spaces)),
+           max(CASE WHEN l.entity_id IN (SELECT s.id FROM said s) THEN 2
+                    WHEN l.entity_id IN (SELECT n.id FROM near n) THEN 1 ELSE 0 END)
+    FROM memory_entities l JOIN entities e ON e.id = l.entity_id
+    WHERE l.memory_id = ANY(ids)
+    GROUP BY l.memory_id;
 END $$;
 
 -- People who act where a mind lives read what it remembers, until somebody revokes that.

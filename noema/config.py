@@ -68,7 +68,11 @@ _OLLAMA: Final = "http://127.0.0.1:11434"
 # The service's version of the wire format that this was written against.
 _AZURE_API: Final = "2024-10-21"
 # What a cloud's machines learn about themselves, their keys among it; never an embedder.
-_METADATA_V6: Final = ipaddress.ip_address("fd00:ec2::254")
+# Of clouds that keep theirs on an address like any other.
+_METADATA: Final = frozenset(
+    map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192"))
+)
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _METADATA_NAMES: Final = frozenset({"metadata.google.internal", "metadata"})
 
 
@@ -360,13 +364,15 @@ def off_limits(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
     Loopback and private networks are fine: an operator's own services live there.
     """
-    mapped = getattr(address, "ipv4_mapped", None)
+    mapped = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
+    if mapped is None and address in _NAT64:
+        mapped = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
     address = address if mapped is None else mapped
     return (
         address.is_link_local
         or address.is_multicast
         or address.is_unspecified
-        or address == _METADATA_V6
+        or address in _METADATA
     )
 
 

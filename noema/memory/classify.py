@@ -34,9 +34,7 @@ DESTINATIONS: Final[Mapping[Sensitivity, tuple[str, ...]]] = MappingProxyType(
 )
 
 
-OPEN: Final = Label(
-    sensitivity=Sensitivity.PUBLIC, destinations=DESTINATIONS[Sensitivity.PUBLIC]
-)
+OPEN: Final = Label(sensitivity=Sensitivity.PUBLIC, destinations=DESTINATIONS[Sensitivity.PUBLIC])
 """The label that asks for nothing."""
 
 

@@ -92,7 +92,8 @@ _SHAPES: Final = (
         _PASSWORD,
         re.compile(
             r"(?<![^\W_])(?:" + "|".join(_PASSWORD) + r")[\"']?"
-            r"(?:\s{0,3}(?:[:=：＝]|は|是)\s{0,3}|\s{1,3}(?:is|was|ist|est|es)\s{1,3})"  # noqa: RUF001
+            r"(?:\s{0,3}(?:[:=：＝]|は|是)\s{0,3}"  # noqa: RUF001
+            r"|\s{1,3}(?:is|was|ist|est|es)(?:\s{0,3}[:=]\s{0,3}|\s{1,3}))"
             r"[\"'`]?(?!(?:not|now|the|a|an|required|wrong|too|expired|weak|invalid|incorrect"
             r"|being|stored|reset|changed|hashed|set)\b)[^\s\"'`]{4,}",
             re.IGNORECASE,
@@ -102,7 +103,8 @@ _SHAPES: Final = (
         "api_key",
         _API_KEY,
         re.compile(
-            r"(?:" + "|".join(_API_KEY) + r")[\"']?(?:\s{0,3}[:=]\s{0,3}|\s{1,3}is\s{1,3})"
+            r"(?:" + "|".join(_API_KEY) + r")[\"']?"
+            r"(?:\s{0,3}[:=]\s{0,3}|\s{1,3}is(?:\s{0,3}:\s{0,3}|\s{1,3}))"
             r"[\"'`]?(?=[^\s\"'`]*\d)[A-Za-z0-9_./+=~-]{12,}",
             re.IGNORECASE,
         ),

@@ -18,7 +18,8 @@ class Draft:
     is the label, without what a classifier that failed would have it be.
 
     `session` and `position` of a single turn are settled in the transaction, where nobody else can
-    take the same place; so are `supersedes` and `since`, when it is believed from. `importance` is in micro-units.
+    take the same place; so are `supersedes` and `since`, when it is
+    believed from. `importance` is in micro-units.
     """
 
     id: UUID

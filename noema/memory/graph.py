@@ -67,6 +67,8 @@ class _Walk:
         # Whether each is a memory, in the order in which they were met: nearest first.
         self._met: dict[UUID, bool] = {}
         self._frontier: list[UUID] = []
+        # Newest memories that have a place only once the walk has left some.
+        self._spare: list[UUID] = []
         self._is_capped = False
 
     async def begin_at(self, centre: UUID) -> None:
@@ -82,9 +84,10 @@ class _Walk:
     async def begin_with_newest(self) -> None:
         # Half of the places for what is newest; what that speaks of comes with the first step.
         at_most = max(1, self._limit // 2)
-        found = await store.newest(self._tx.conn, self._scope, kinds=self._kinds, limit=at_most + 1)
-        self._is_capped = len(found) > at_most
-        found = found[:at_most]
+        newest = await store.newest(
+            self._tx.conn, self._scope, kinds=self._kinds, limit=self._limit + 1
+        )
+        found, self._spare = newest[:at_most], newest[at_most:]
         entities = await store.connected(
             self._tx.conn, self._scope, found, limit=max(1, self._limit // 4)
         )
@@ -92,6 +95,12 @@ class _Walk:
         self._meet([*((i, True) for i in found), *((i, False) for i in entities)], kept)
 
     async def go(self) -> None:
+        await self._walk()
+        if self._spare:
+            self._meet(((memory, True) for memory in self._spare), {})
+            await self._walk()
+
+    async def _walk(self) -> None:
         for _ in range(_STEPS):
             frontier, self._frontier = self._frontier, []
             for start in range(0, len(frontier), _AT_ONCE):

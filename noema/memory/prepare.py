@@ -162,6 +162,8 @@ async def prepare(
     """Return what of the (checked) request may be written, labelled, and what may not."""
     conversation = None
     if request.messages is None:
+        if extractor is not None and not await _may_leave(request, classifiers, inherits):
+            extractor = None
         candidates, rejections = await _of_text(frame, request, extractor)
         if request.conversation is not None:
             conversation = conversation_id(frame.scope.writable, request.conversation)
@@ -203,6 +205,14 @@ async def prepare(
         session=session,
         is_single_turn=is_single,
     )
+
+
+async def _may_leave(
+    request: Write, classifiers: Sequence[Classifier], inherits: Sequence[Label]
+) -> bool:
+    """Whether the whole text may be shown to a model, which may be a service outside."""
+    (label,) = await classify(classifiers, [request.text or ""])
+    return "provider" in _label(label, request, inherits).destinations
 
 
 def _terms(one: _Candidate) -> list[str]:

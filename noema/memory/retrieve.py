@@ -21,8 +21,7 @@ from noema.db.pgvector import Vectors
 from noema.db.tx import Conn, Database
 from noema.llm.model import Embedder
 from noema.memory.analyse import query_terms
-from noema.memory.bm25 import counted
-from noema.memory.context import Place
+from noema.memory.context import NOWHERE, Places
 from noema.memory.drivers import BASELINE, DRIVERS
 from noema.memory.drivers.model import Candidate, Query
 from noema.memory.fuse import Scored, tokens, trim
@@ -178,12 +177,11 @@ class View:
         self._fence = fence
         self._names = names
         self._nearest_to = None if vector is None else (vector, model)
-        self._wanted = frozenset(plan.terms)
         self._found: dict[UUID, Row] = {}
 
-    async def text(self, *, pool: int) -> list[Place]:
+    async def text(self, *, pool: int) -> Places:
         if not self.plan.terms:
-            return []
+            return NOWHERE
         async with self._db.statements() as tx:
             rows = await self._matching(tx.conn, self.plan.strict, pool)
             if self.plan.loose is not None and len(rows) < pool:
@@ -194,7 +192,7 @@ class View:
         asked = fence(self._fence.namespaces) + terms
         return await store.text(conn, self._fence, asked, terms, self.plan, pool=pool)
 
-    async def around(self, sessions: Sequence[UUID]) -> list[Place]:
+    async def around(self, sessions: Sequence[UUID]) -> Places:
         terms = any_of(self.plan.terms)
         async with self._rows.statements() as tx:
             rows = await store.sessions(
@@ -251,22 +249,28 @@ class View:
             if scored.id in self._found
         ]
 
-    def _places(self, rows: Sequence[Row]) -> list[Place]:
-        wanted = self._wanted
-        return [
-            Place(id_, counted(terms.split(" "), wanted, length), session, position or 0)
-            for id_, session, position, length, terms in rows
-        ]
+    def _places(self, rows: Sequence[Row]) -> Places:
+        if not rows:
+            return NOWHERE
+        ids, sessions, positions, lengths, texts = zip(*rows, strict=True)
+        return Places(
+            ids=ids,
+            texts=texts,
+            lengths=lengths,
+            sessions=sessions,
+            positions=[position or 0 for position in positions],
+        )
 
     def _candidate(self, row: Row, measured: Mapping[UUID, float]) -> Candidate:
-        id_, terms = row["id"], row["terms"]
+        id_ = row["id"]
         return Candidate(
             id_,
             row["event_time"] or row["assertion_time"],
             row["importance"],
             row["activation"],
             row["nearness"],
-            None if terms is None else counted(terms.split(" "), self._wanted, row["length"]),
+            row["terms"],
+            row["length"],
             measured.get(id_, row["cosine"]),
         )
 

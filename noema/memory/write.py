@@ -319,9 +319,7 @@ class WritePath:
         await self._record(tx, work, result)
         return result
 
-    async def _insert_one(
-        self, tx: Tx, work: _Work, linked: Sequence[Linked]
-    ) -> WriteResult:
+    async def _insert_one(self, tx: Tx, work: _Work, linked: Sequence[Linked]) -> WriteResult:
         draft, links = work.prepared.drafts[0], _links(linked)
         line = self._line(work, _result(work, {0: draft.id}))
         kept = await store.insert_one(tx.conn, draft, work.writer, links, line)
@@ -458,9 +456,7 @@ class WritePath:
             draft.label = inherited(draft.label, *held.values())
             draft.binds = inherited(draft.binds, *held.values())
 
-    async def _stale(
-        self, tx: Tx, work: _Work
-    ) -> tuple[UUID | None, tuple[UUID, bytes] | None]:
+    async def _stale(self, tx: Tx, work: _Work) -> tuple[UUID | None, tuple[UUID, bytes] | None]:
         """Return the copy that is to be closed, and the one that says the same; None each."""
         draft = work.prepared.drafts[0]
         copies = await store.copies(tx.conn, work.writer.namespace, draft.kind, work.request.source)

@@ -364,25 +364,19 @@ async def test_a_check_that_became_due_anew_is_not_forgotten_with_the_old_one(
     here: World,
 ) -> None:
     fact = await employer(here, "Acme")
-    later = here.clock.now() + timedelta(hours=1)
+    again = {"subject": "Ada", "attribute": "employer", "value": "Acme"}
+    await here.put(PLACE, "Ada is with Acme.", content=again)
 
     class Slow(PlainJudge):
         async def judge(self, newcomer: Memory, incumbent: Memory) -> Verdict:
-            await here.execute("UPDATE conflict_checks SET due_at = $1", later)
+            async with here.db.transaction() as tx:
+                await store.due(tx.conn, [fact], tx.now)
             return await super().judge(newcomer, incumbent)
 
-    await employer(here, "Acme Ltd", namespace="acme/sales")
-    await here.put(PLACE, "Ada works for Acme Corp, we are told.")
     await check_of(here, judge=Slow()).once()
-    await here.execute(
-        "INSERT INTO conflict_checks (memory_id, due_at) VALUES ($1, $2) ON CONFLICT DO NOTHING",
-        fact, later,
-    )  # fmt: skip
-    async with here.db.transaction() as tx:
-        await store.done(tx.conn, [fact], here.clock.now())
 
-    assert [r["memory_id"] for r in await here.fetch("SELECT memory_id FROM conflict_checks")
-            if r["memory_id"] == fact] == [fact]  # fmt: skip
+    (waiting,) = await here.fetch("SELECT memory_id, attempts FROM conflict_checks")
+    assert tuple(waiting) == (fact, 0)
 
 
 async def test_marking_a_check_as_done_waits_for_nobody_who_holds_the_memory(here: World) -> None:
@@ -408,8 +402,9 @@ async def test_a_check_reads_a_bounded_number_of_what_speaks_of_the_same(here: W
         "INSERT INTO memory_entities SELECT id, $1, 'Acme', 'name', 1 FROM memories", entity
     )
     async with here.db.reading() as tx:
-        memory = memory_of(dict(await tx.conn.fetchrow(
-            "SELECT * FROM memories WHERE id = $1", many[0])))  # fmt: skip
+        row = await tx.conn.fetchrow("SELECT * FROM memories WHERE id = $1", many[0])
+        assert row is not None
+        memory = memory_of(dict(row))
         found = await store.by_entities(tx.conn, memory, 500)
 
     assert [m.id for m in found] == sorted(many[1:], reverse=True)[:100]

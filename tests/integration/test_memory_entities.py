@@ -12,6 +12,8 @@ from noema.core.identity import MemoryRole, namespace_ancestors
 from noema.memory.entities import Entities, Linked, attach, link_many, mentions
 from noema.memory.model import Kind
 from noema.memory.relationships import Relate, Relationships, of_fact
+from noema.memory.store import entities as store
+from noema.memory.store import graph
 from tests.conftest import TestDatabase
 from tests.governed import World, world
 

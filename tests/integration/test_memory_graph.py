@@ -129,6 +129,15 @@ async def test_a_relationship_somebody_else_made_out_of_sight_is_not_drawn(here:
     assert kinds_of(await graph(here, centre=one)) == ["causes"]
 
 
+async def test_what_all_fits_is_drawn_whole_and_not_called_capped(here: World) -> None:
+    memories = {await told(here, f"the valve number {n} is open") for n in range(15)}
+
+    found = await graph(here, limit=20)
+
+    assert {node.id for node in found.nodes} == memories
+    assert not found.is_capped
+
+
 async def test_it_is_capped_and_what_is_hidden_takes_nobodys_place(here: World) -> None:
     # Guarantee 20: filters apply before the cap.
     seen = [await told(here, f"in {n} we met Ada here") for n in range(3)]

@@ -170,9 +170,7 @@ async def test_who_is_trusted_less_supersedes_nothing(house: WriteHouse) -> None
         await house.write("Ada lives in Oslo.", who=AGENT, supersedes=first)
     weak = await house.wrote("A stranger says she moved.", who=AGENT)
     with pytest.raises(Denied, match="trusted more"):
-        await house.write(
-            "Ada lives in Oslo.", who=PERSON, supersedes=first, derived_from=(weak,)
-        )
+        await house.write("Ada lives in Oslo.", who=PERSON, supersedes=first, derived_from=(weak,))
     assert (await house.row(first))["t_valid_to"] is None
     assert (await house.write("Ada lives in Oslo.", who=PERSON, supersedes=first)).superseded == 1
 

@@ -504,6 +504,19 @@ async def test_guarantee_22_a_model_that_answers_what_no_column_takes_costs_no_t
         assert row["extraction"].startswith("verbatim: ")
 
 
+async def test_what_may_not_leave_is_shown_to_no_model(db: Database) -> None:
+    model = _Model(Extracted(text="A key."))
+    house = await WriteHouse.open(db, extractor=model)
+    secret = await house.wrote("My card is 4111 1111 1111 1111.", verbatim=True)
+
+    row = await house.row(await house.wrote("Again, my card is 4111 1111 1111 1111."))
+    derived = await house.row(await house.wrote("It opens the vault.", derived_from=(secret,)))
+
+    assert model.asked == 0
+    assert [r["sensitivity"] for r in (row, derived)] == ["restricted", "restricted"]
+    assert row["extraction"] == "verbatim"
+
+
 async def test_what_is_to_be_kept_verbatim_asks_no_model(db: Database) -> None:
     model = _Model(Extracted(text="something else"))
     house = await WriteHouse.open(db, extractor=model)

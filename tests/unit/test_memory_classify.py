@@ -116,6 +116,7 @@ def test_what_lets_somebody_pose_as_another_is_restricted(text: str, kind: str) 
         ("noema" + "_" + "a1" * 25, "noema_token"),
         ("password: hunter22", "password"),
         ("the password is hunter22", "password"),
+        ("the password is: hunter22", "password"),
         ("パスワードは hunter22", "password"),
         ("API_KEY=" + "a1b2c3d4" * 3, "api_key"),
         ("postgres://ada:secret@db/prod", "connection_string"),

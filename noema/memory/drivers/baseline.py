@@ -1,12 +1,11 @@
 """The driver one has without choosing: both lanes, the conversation around turns, one sum."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from noema.memory.bm25 import average_length, inverse_frequencies, score
-from noema.memory.context import Place, TextScore, Weighing, weigh
+from noema.memory.context import Places, Weighed, weigh
 from noema.memory.drivers.model import Candidate, Query, ScopedView
 from noema.memory.fuse import Scored, Signals, fuse
 
@@ -29,18 +28,19 @@ class Baseline:
         pool, near = await _both(
             view.text(pool=max(POOL_OF_LANE * lane, LEAST_POOL)), view.nearest(limit=lane)
         )
-        scores, weighing = weigh(query.terms, await _with_turns(view, query, pool))
-        by_text = _best(scores, lane)
+        weighed = weigh(query.terms, await _with_turns(view, query, pool))
+        by_text = weighed.best(lane)
         cosines = dict(near)
         ids = list(dict.fromkeys([*by_text, *cosines]))
         if not ids and not query.terms and query.vector_weight is None:
             ids = await view.newest(limit=query.k)
+        where = {id_: n for n, id_ in enumerate(weighed.ids)}
         found = await view.candidates(
             ids,
-            uncounted=[id_ for id_ in ids if id_ not in scores],
+            uncounted=[id_ for id_ in ids if id_ not in where],
             unmeasured=[id_ for id_ in ids if id_ not in cosines],
         )
-        signals = [_signals(c, scores, weighing, cosines) for c in found.values()]
+        signals = _signals(found.values(), weighed, where, cosines)
         return fuse(signals, k=query.k, now=query.now, vector_weight=query.vector_weight)
 
 
@@ -55,45 +55,47 @@ async def _both(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B])
     return one.result(), two.result()
 
 
-async def _with_turns(view: ScopedView, query: Query, places: Sequence[Place]) -> Sequence[Place]:
+async def _with_turns(view: ScopedView, query: Query, pool: Places) -> Places:
     """Return the candidates and, where some are turns, the turns of their sessions."""
-    turns = [place for place in places if place.session is not None]
-    if not turns:
-        return places
-    documents = [place.document for place in places]
-    idf, average = inverse_frequencies(query.terms, documents), average_length(documents)
+    if not any(pool.sessions):
+        return pool
+    weighed = weigh(query.terms, pool)
     best: dict[UUID, float] = {}
-    for turn in turns:
-        worth = score(turn.document, idf, average)
-        if turn.session is not None and worth > best.get(turn.session, -1.0):
-            best[turn.session] = worth
+    for session, worth in zip(pool.sessions, weighed.own.tolist(), strict=True):
+        if session is not None and worth > best.get(session, -1.0):
+            best[session] = worth
     sessions = sorted(best, key=lambda session: (-best[session], session))[:MOST_SESSIONS]
-    around = await view.around(sessions)
-    every = {place.id: place for place in places} | {place.id: place for place in around}
-    return list(every.values())
-
-
-def _best(scores: Mapping[UUID, TextScore], lane: int) -> list[UUID]:
-    found = sorted((-text.whole, id_) for id_, text in scores.items() if text.whole > 0)
-    return [id_ for _, id_ in found[:lane]]
+    return pool.beside(await view.around(sessions))
 
 
 def _signals(
-    c: Candidate,
-    scores: Mapping[UUID, TextScore],
-    weighing: Weighing,
+    found: Collection[Candidate],
+    weighed: Weighed,
+    where: Mapping[UUID, int],
     cosines: Mapping[UUID, float],
-) -> Signals:
-    text = scores.get(c.id)
-    if text is None:
-        text = TextScore(0.0, 0.0) if c.document is None else weighing.alone(c.document)
-    return Signals(
-        c.id,
-        text.whole,
-        text.own,
-        cosines.get(c.id, c.cosine),
-        c.at,
-        c.importance,
-        c.activation,
-        c.nearness,
-    )
+) -> list[Signals]:
+    late = [c for c in found if c.id not in where]
+    own, whole = weighed.alone([c.terms or "" for c in late], [c.length for c in late])
+    of_late = {
+        c.id: both
+        for c, both in zip(late, zip(own.tolist(), whole.tolist(), strict=True), strict=True)
+    }
+    signals = []
+    for c in found:
+        at = where.get(c.id)
+        alone, around = (
+            of_late[c.id] if at is None else (float(weighed.own[at]), float(weighed.whole[at]))
+        )
+        signals.append(
+            Signals(
+                c.id,
+                around,
+                alone,
+                cosines.get(c.id, c.cosine),
+                c.at,
+                c.importance,
+                c.activation,
+                c.nearness,
+            )
+        )
+    return signals

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from noema.memory.bm25 import Counted
-from noema.memory.context import Place
+from noema.memory.context import Places
 from noema.memory.fuse import Scored
 
 
@@ -25,8 +24,8 @@ class Query:
 class Candidate(NamedTuple):
     """What ranking needs of a row.
 
-    `document` and `cosine` are there where they were asked for; `cosine` not where the row has no
-    vector.
+    `terms` and `cosine` are there where they were asked for; `cosine` not where the row has no
+    vector. `length` is how many terms there are in all.
     """
 
     id: UUID
@@ -34,7 +33,8 @@ class Candidate(NamedTuple):
     importance: int
     activation: int
     nearness: int
-    document: Counted | None
+    terms: str | None
+    length: int
     cosine: float | None
 
 
@@ -44,11 +44,11 @@ class ScopedView(Protocol):
     Every method filters before it limits, and returns nothing outside the caller's scope.
     """
 
-    async def text(self, *, pool: int) -> list[Place]:
+    async def text(self, *, pool: int) -> Places:
         """Return at most `pool` rows that have terms of the query."""
         ...
 
-    async def around(self, sessions: Sequence[UUID]) -> list[Place]:
+    async def around(self, sessions: Sequence[UUID]) -> Places:
         """Return the turns of the sessions, as far as a bound goes, the first sessions first."""
         ...
 
@@ -67,7 +67,7 @@ class ScopedView(Protocol):
         uncounted: Sequence[UUID] = (),
         unmeasured: Sequence[UUID] = (),
     ) -> Mapping[UUID, Candidate]:
-        """Return those still there, with counts of the `uncounted`, cosines of the `unmeasured`."""
+        """Return those still there, with terms of the `uncounted`, cosines of the `unmeasured`."""
         ...
 
 

@@ -100,7 +100,8 @@ _ROOM = "SET maintenance_work_mem = '256MB'"
 
 _NO_LIMIT = "SET statement_timeout = 0"
 
-_ANALYSE = "ANALYZE memory_embeddings_settled, memory_embeddings_fresh"
+# What was settled left dead rows behind, which every comparison of fresh ones would still pass.
+_VACUUM = "VACUUM (ANALYZE) memory_embeddings_fresh, memory_embeddings_settled"
 
 
 async def create(
@@ -115,7 +116,7 @@ async def create(
     statement = await conn.fetchval(_STATEMENT, name, dims, model, namespace)
     try:
         await conn.execute(statement, timeout=_LONG_S)
-        await conn.execute(_ANALYSE, timeout=_LONG_S)
+        await conn.execute(_VACUUM, timeout=_LONG_S)
     except asyncpg.PostgresError as exc:
         raise Unavailable(
             f"The index of vectors {name} could not be built: {exc}. It is tried again later; "

@@ -97,7 +97,7 @@ async def relate_entities(
     actor: str,
     at: datetime,
 ) -> UUID | None:
-    """Add the relationship as that memory tells it, or somebody; return its id, or what there is."""
+    """Add the relationship as a memory tells it, or somebody; return its id, or what there is."""
     made: UUID | None = await conn.fetchval(
         _RELATE_ENTITIES, id_, namespace, *ends, kind, confidence, source, memory, actor, at
     )

@@ -103,7 +103,7 @@ _TEXT = """
     SELECT pool.id, pool.session_id, pool.position, cardinality(pool.terms) AS length,
            array_to_string(CASE WHEN cardinality(pool.terms) <= 128 THEN pool.terms
                ELSE ARRAY(SELECT t FROM unnest(pool.terms) t WHERE t = ANY($12::text[])) END,
-               ' ') AS terms
+               '  ') AS terms
     FROM (
         SELECT id, session_id, position, terms
         FROM (
@@ -128,7 +128,7 @@ _TEXT_WIDE = """
     SELECT pool.id, pool.session_id, pool.position, cardinality(pool.terms) AS length,
            array_to_string(CASE WHEN cardinality(pool.terms) <= 128 THEN pool.terms
                ELSE ARRAY(SELECT t FROM unnest(pool.terms) t WHERE t = ANY($12::text[])) END,
-               ' ') AS terms
+               '  ') AS terms
     FROM (
         SELECT m.id, m.session_id, m.position, m.terms
         FROM (
@@ -190,7 +190,7 @@ _SESSIONS = """
            array_to_string(CASE WHEN NOT m.tsv @@ $4::text::tsquery THEN '{}'
                WHEN cardinality(m.terms) <= 128 THEN m.terms
                ELSE ARRAY(SELECT t FROM unnest(m.terms) t WHERE t = ANY($5::text[])) END,
-               ' ') AS terms
+               '  ') AS terms
     FROM memories m
     WHERE m.session_id = ANY($1::uuid[])
       AND (m.namespace = ANY($2::text[]) OR m.id = ANY($3::uuid[]))
@@ -397,30 +397,41 @@ _COLUMNS: Final = """
            m.actor, m.agent_id, m.extraction, m.sensitivity, m.pii, m.secrets, m.destinations,
            m.classifier, m.importance, m.salience, m.credibility, m.activation, m.access_count,
            m.last_accessed_at, m.repeat_count, m.conversation_id, m.session_id, m.position,
-           m.speaker, a.superseded_by, a.entities, a.nearness, cardinality(m.terms) AS length,
+           m.speaker, a.entities, coalesce(a.nearness, 0) AS nearness,
+           cardinality(m.terms) AS length,
+           CASE WHEN $4::boolean OR $5::timestamptz IS NOT NULL THEN
+               (SELECT n.id FROM memories n
+                WHERE n.supersedes = m.id
+                  AND (n.namespace = ANY($2::text[]) OR n.id = ANY($3::uuid[]))
+                ORDER BY n.t_valid_from DESC, n.id DESC LIMIT 1) END AS superseded_by,
            CASE WHEN m.id = ANY($9::uuid[]) THEN
                array_to_string(
-                   ARRAY(SELECT t FROM unnest(m.terms) t WHERE t = ANY($7::text[])), ' ')
+                   ARRAY(SELECT t FROM unnest(m.terms) t WHERE t = ANY($7::text[])), '  ')
                END AS terms,
 """
 
 # $8 are the word groups of the query that may be names; $9 are those whose terms are still unknown.
 _FROM: Final = """
     FROM memories m
-    JOIN noema_around($1::uuid[], $8::text[], $2::text[], $3::uuid[]) a ON a.memory_id = m.id
+    LEFT JOIN noema_around($1::uuid[], $8::text[], $2::text[]) a ON a.memory_id = m.id
     WHERE m.id = ANY($1::uuid[]) AND (m.namespace = ANY($2::text[]) OR m.id = ANY($3::uuid[]))
       AND ($4::boolean OR $5::timestamptz IS NOT NULL
            OR (m.t_valid_to IS NULL AND m.status = 'active'))
       AND ($6::text[] IS NULL OR m.kind = ANY($6::text[]))
 """
 
+_CURRENT: Final = ["fresh", "settled"]
+_EVERY: Final = [*_CURRENT, "closed"]
+
 _NO_COSINE: Final = " NULL::float8 AS cosine "
 
-# $10: whose cosine is still unknown, since the text lane alone found them.
+# $10: whose cosine is still unknown, since the text lane alone found them. The vector is read once,
+# not for each of them.
 _COSINE: Final = """
     CASE WHEN m.id = ANY($10::uuid[]) THEN
-        (SELECT -(e.embedding <#> $12::text::halfvec) FROM memory_embeddings e
-         WHERE e.memory_id = m.id AND e.model = $11 LIMIT 1) END AS cosine
+        (SELECT -(e.embedding <#> (SELECT $12::text::halfvec)) FROM memory_embeddings e
+         WHERE e.memory_id = m.id AND e.model = $11 AND e.shelf = ANY($13::text[]) LIMIT 1)
+        END AS cosine
 """
 
 _CANDIDATES: Final = _COLUMNS + _NO_COSINE + _FROM
@@ -450,7 +461,10 @@ async def candidates(
     )  # fmt: skip
     if wanted is None or not unmeasured:
         return await conn.fetch(_CANDIDATES, *common)
-    return await conn.fetch(_CANDIDATES_NEAR, *common, unmeasured, wanted.model, wanted.literal)
+    shelves = _EVERY if fence.is_past or fence.as_of is not None else _CURRENT
+    return await conn.fetch(
+        _CANDIDATES_NEAR, *common, unmeasured, wanted.model, wanted.literal, shelves
+    )
 
 
 _VECTORS_OF = """

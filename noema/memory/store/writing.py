@@ -26,8 +26,8 @@ _CREDIBILITY_PER_RANK: Final = 20_000
 _CHECKED: Final = frozenset({Kind.FACT, Kind.PREFERENCE})
 
 # The audit row says what became of it: $42 to $44 where it was stored, $45 to $47 where the same
-# was current already. Its target is the row that stands. $48 to $51 are what the label of a row that
-# stands has to be at least; where it is looser, or less trusted, nothing is done and nothing told.
+# was current already. Its target is the row that stands. $48 to $51 are what the label of that row
+# has to be at least; where it is looser, or less trusted, nothing is done and nothing told.
 _INSERT_ONE = """
     WITH kept AS (
         INSERT INTO memories AS m
@@ -164,7 +164,8 @@ _SOURCES = """
 
 # Held to the end: whoever retracts one of them waits, and then finds what was derived.
 _HOLD_SOURCES = """
-    SELECT id, sensitivity, destinations FROM memories WHERE id = ANY($1::uuid[]) AND status <> 'retracted'
+    SELECT id, sensitivity, destinations FROM memories
+    WHERE id = ANY($1::uuid[]) AND status <> 'retracted'
     ORDER BY id FOR SHARE
 """
 
@@ -278,7 +279,8 @@ async def insert_one(
             _INSERT_ONE,
             draft.id, writer.namespace, draft.kind, draft.epistemic_kind, escape(draft.text),
             escape_tree(draft.content), draft.key, draft.terms, draft.event_time, writer.now,
-            draft.since or writer.now, draft.supersedes, escape(writer.source), writer.route, writer.trust, writer.actor,
+            draft.since or writer.now, draft.supersedes, escape(writer.source), writer.route,
+            writer.trust, writer.actor,
             writer.agent_id, escape(draft.extraction), label.sensitivity, label.pii, label.secrets,
             label.destinations, label.classifier, draft.importance,
             writer.trust * _CREDIBILITY_PER_RANK, epoch_of(writer.now), draft.conversation,
@@ -458,7 +460,7 @@ async def last_turn(conn: Conn, conversation: UUID) -> asyncpg.Record | None:
 async def copies(
     conn: Conn, namespace: str, kind: str, source: str
 ) -> list[tuple[UUID, bytes, str, int]]:
-    """Return id, key, text and trust of the current memories of this kind and source: two at most."""
+    """Return id, key, text and trust of the current memories of a kind and source: two at most."""
     rows = await conn.fetch(_COPIES, namespace, kind, escape(source))
     return [
         (row["id"], bytes(row["dedupe_key"]), unescape(row["text"]), row["trust"]) for row in rows
