@@ -80,8 +80,8 @@ _UNSEEN: Final = re.compile(
 _LONE_JOINER: Final = re.compile(rf"(?<![{_EMOJI}])\u200d|\u200d(?![{_EMOJI}])")
 # Letters that Unicode does not decompose, and quotation marks people write for an apostrophe.
 _LETTERS: Final = str.maketrans(
-    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "æ": "ae", "œ": "oe", "þ": "th", "ħ": "h", "\u0131": "i",
-     "ŧ": "t", "ŋ": "n", "\u2019": "'", "\u02bc": "'", "\uff07": "'"}
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "æ": "ae", "œ": "oe", "þ": "th", "ħ": "h",
+     "\u0131": "i", "ŧ": "t", "ŋ": "n", "\u2019": "'", "\u02bc": "'", "\uff07": "'"}
 )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ async def open_intents(noema: Any) -> int:
 async def told(here: Daemon, *lines: str, slug: str = "ada") -> None:
     """Feed the lines, and wait until they are thought about and what is kept of them is written."""
     await here.fed(slug, list(lines))
-    await eventually(lambda: here.is_idle(slug))
+    await eventually(lambda: here.has_thought(slug))
 
     async def is_written() -> bool:
         return not await open_intents(here.noema)
@@ -232,7 +232,7 @@ class TestRecall:
                 await eventually(recalled, within_s=60, every_s=0.2)
                 feeding.cancel()
             assert await kept(here.noema, "home/minds/sentinel")
-            await eventually(lambda: here.is_idle("sentinel"))
+            await eventually(lambda: here.has_thought("sentinel"))
             await verified(here, "sentinel")
 
 
@@ -288,7 +288,7 @@ class TestABrokenMemory:
             whole = memory._kernel
             broken = memory._kernel = Broken(whole, error)
             await here.fed("ada", [OOM.format(4123)])
-            await eventually(lambda: here.is_idle("ada"))
+            await eventually(lambda: here.has_thought("ada"))
             await here.noema.minds.say("ada", "what happened?", speaker="t", actor="user:t")
 
             async def is_answered() -> bool:
