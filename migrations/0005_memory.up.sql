@@ -67,8 +67,6 @@ CREATE TABLE memories (
     position int,
     speaker text,
 
-    -- A committed fact waits here for its check; NULL where none is due.
-    conflict_due_at timestamptz,
     CHECK (t_valid_to IS NULL OR t_valid_to >= t_valid_from),
     CHECK ((session_id IS NULL) = (position IS NULL))
 ) WITH (fillfactor = 85);
@@ -87,8 +85,13 @@ CREATE INDEX memories_past_text ON memories USING gin (tsv) WITH (gin_pending_li
 CREATE INDEX memories_namespace ON memories (namespace, id);
 CREATE INDEX memories_supersedes ON memories (supersedes) WHERE supersedes IS NOT NULL;
 CREATE UNIQUE INDEX memories_session ON memories (session_id, position) WHERE session_id IS NOT NULL;
-CREATE INDEX memories_conversation ON memories (conversation_id) WHERE conversation_id IS NOT NULL;
-CREATE INDEX memories_conflict_due ON memories (conflict_due_at, id) WHERE conflict_due_at IS NOT NULL;
+CREATE INDEX memories_conversation ON memories (conversation_id, id) WHERE conversation_id IS NOT NULL;
+-- What a refresh replaces. A source may be longer than an index entry, so its hash stands for it.
+CREATE INDEX memories_source ON memories (namespace, kind, hashtextextended(source, 0))
+    WHERE source <> '' AND t_valid_to IS NULL AND status = 'active';
+-- What is said of one subject, or of one holder of preferences, is compared with each other.
+CREATE INDEX memories_subject ON memories (namespace, lower(coalesce(content ->> 'subject', content ->> 'holder')))
+    WHERE t_valid_to IS NULL AND status = 'active' AND coalesce(content ->> 'subject', content ->> 'holder') IS NOT NULL;
 SELECT noema_open_table('memories');
 
 -- One vector per memory and model: models never mix, and a new one needs no migration. The array
@@ -166,6 +169,11 @@ CREATE TABLE entity_aliases (
     PRIMARY KEY (namespace, normal)
 );
 CREATE INDEX entity_aliases_entity ON entity_aliases (entity_id);
+-- By these, names that are nearly another's are found without reading all of them.
+-- Nearest in length first, so that only a few are read of however many share a beginning.
+CREATE INDEX entity_aliases_head ON entity_aliases (namespace, left(normal, 3), length(normal), normal);
+CREATE INDEX entity_aliases_tail ON entity_aliases
+    (namespace, substring(normal FROM '[^ ]*$'), length(normal), normal);
 SELECT noema_open_table('entity_aliases');
 
 -- A merge is a row that can be undone: it knows which entity stood for itself before.
@@ -179,6 +187,7 @@ CREATE TABLE entity_merges (
     undone_at timestamptz,
     undone_by text
 );
+CREATE UNIQUE INDEX entity_merges_current ON entity_merges (merged) WHERE undone_at IS NULL;
 SELECT noema_open_table('entity_merges');
 
 CREATE TABLE memory_entities (
@@ -189,7 +198,7 @@ CREATE TABLE memory_entities (
     confidence int NOT NULL CHECK (confidence BETWEEN 0 AND 1000000),
     PRIMARY KEY (memory_id, entity_id)
 );
-CREATE INDEX memory_entities_entity ON memory_entities (entity_id);
+CREATE INDEX memory_entities_entity ON memory_entities (entity_id, memory_id);
 SELECT noema_open_table('memory_entities');
 
 -- Nearly the same name is never merged by itself: it is suggested to people.
@@ -214,14 +223,18 @@ CREATE TABLE entity_relationships (
     to_entity uuid NOT NULL REFERENCES entities,
     kind text NOT NULL,
     confidence int NOT NULL CHECK (confidence BETWEEN 0 AND 1000000),
-    source_memory uuid REFERENCES memories ON DELETE SET NULL,
+    source_memory uuid REFERENCES memories ON DELETE CASCADE,
+    source text NOT NULL DEFAULT '',
     actor text NOT NULL,
     assertion_time timestamptz NOT NULL,
     t_valid_from timestamptz NOT NULL,
     t_valid_to timestamptz CHECK (t_valid_to >= t_valid_from)
 );
-CREATE UNIQUE INDEX entity_relationships_current ON entity_relationships (namespace, from_entity, to_entity, kind)
+-- Each memory that tells it has a row: it holds as long as one of them does, or somebody says it.
+CREATE UNIQUE INDEX entity_relationships_current
+    ON entity_relationships (namespace, from_entity, to_entity, kind, source_memory) NULLS NOT DISTINCT
     WHERE t_valid_to IS NULL;
+CREATE INDEX entity_relationships_memory ON entity_relationships (source_memory) WHERE source_memory IS NOT NULL;
 CREATE INDEX entity_relationships_to ON entity_relationships (to_entity);
 CREATE INDEX entity_relationships_from ON entity_relationships (from_entity);
 SELECT noema_open_table('entity_relationships');
@@ -239,8 +252,9 @@ CREATE TABLE memory_relationships (
     t_valid_from timestamptz NOT NULL,
     t_valid_to timestamptz CHECK (t_valid_to >= t_valid_from)
 );
-CREATE UNIQUE INDEX memory_relationships_current ON memory_relationships (from_memory, to_memory, kind)
+CREATE UNIQUE INDEX memory_relationships_current ON memory_relationships (namespace, from_memory, to_memory, kind)
     WHERE t_valid_to IS NULL;
+CREATE INDEX memory_relationships_from ON memory_relationships (from_memory);
 CREATE INDEX memory_relationships_to ON memory_relationships (to_memory);
 SELECT noema_open_table('memory_relationships');
 
@@ -286,6 +300,9 @@ CREATE TABLE grants (
     subtree text,
     to_namespace text,
     to_actor text,
+    -- What leaves the tenant is for an owner to give; otherwise an actor reads it only while acting
+    -- in the tenant it came from.
+    beyond_tenant boolean NOT NULL DEFAULT false,
     granted_by text NOT NULL,
     t_valid_from timestamptz NOT NULL,
     t_valid_to timestamptz CHECK (t_valid_to >= t_valid_from),
@@ -328,7 +345,8 @@ CREATE TABLE memory_conflicts (
     incumbent uuid NOT NULL REFERENCES memories ON DELETE CASCADE,
     judge text NOT NULL,
     reason text NOT NULL,
-    outcome text NOT NULL CHECK (outcome IN ('newcomer_wins', 'newcomer_disputed', 'for_review', 'coexist')),
+    outcome text NOT NULL CHECK (outcome IN ('newcomer_wins', 'incumbent_wins', 'newcomer_disputed', 'for_review',
+                                             'coexist')),
     before jsonb NOT NULL DEFAULT '{}',
     decided_by text NOT NULL,
     decided_at timestamptz NOT NULL,
@@ -338,15 +356,26 @@ CREATE TABLE memory_conflicts (
 CREATE UNIQUE INDEX memory_conflicts_pair ON memory_conflicts (newcomer, incumbent) WHERE reverted_at IS NULL;
 CREATE INDEX memory_conflicts_incumbent ON memory_conflicts (incumbent);
 CREATE INDEX memory_conflicts_open ON memory_conflicts (namespace, id) WHERE outcome = 'for_review' AND reverted_at IS NULL;
+CREATE INDEX memory_conflicts_namespace ON memory_conflicts (namespace, id);
 SELECT noema_open_table('memory_conflicts');
 
--- A source withdrawn, with everything that came from it; before is the status each had.
+-- Facts whose check is due. A row of their own, so that neither marking nor checking one rewrites it
+-- in all of its indexes. Whoever checks one puts it off meanwhile: two never pay for one judge, and
+-- one that dies is followed.
+CREATE TABLE conflict_checks (
+    memory_id uuid PRIMARY KEY REFERENCES memories ON DELETE CASCADE,
+    due_at timestamptz NOT NULL,
+    attempts int NOT NULL DEFAULT 0
+);
+CREATE INDEX conflict_checks_due ON conflict_checks (due_at, memory_id);
+SELECT noema_open_table('conflict_checks');
+
+-- A source withdrawn, with everything that came from it.
 CREATE TABLE memory_retractions (
     id uuid PRIMARY KEY,
     namespace text NOT NULL,
     root uuid NOT NULL REFERENCES memories ON DELETE CASCADE,
     reason text NOT NULL,
-    before jsonb NOT NULL,
     actor text NOT NULL,
     retracted_at timestamptz NOT NULL,
     restored_at timestamptz,
@@ -355,12 +384,72 @@ CREATE TABLE memory_retractions (
 CREATE INDEX memory_retractions_root ON memory_retractions (root);
 SELECT noema_open_table('memory_retractions');
 
+-- Every memory a retraction holds down, with the status it would have without any. One that two
+-- retractions hold down stays down until both are undone.
+CREATE TABLE memory_retracted (
+    retraction_id uuid NOT NULL REFERENCES memory_retractions ON DELETE CASCADE,
+    memory_id uuid NOT NULL REFERENCES memories ON DELETE CASCADE,
+    namespace text NOT NULL,
+    before text NOT NULL CHECK (before IN ('active', 'disputed')),
+    PRIMARY KEY (retraction_id, memory_id)
+);
+CREATE INDEX memory_retracted_memory ON memory_retracted (memory_id);
+SELECT noema_open_table('memory_retracted');
+
 -- Whether a path is the root of a subtree or below it; the one place where a pattern is matched. What
 -- the root says literally is escaped, and the pattern is anchored by the separator.
 CREATE FUNCTION noema_in_subtree(path text, root text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN path = root
     OR path LIKE replace(replace(replace(root, '\', '\\'), '%', '\%'), '_', '\_') || '/%' ESCAPE '\';
+
+-- Whether a row that is not active now was so then, as far as retractions and conflicts are on record.
+CREATE FUNCTION noema_was_active(memory uuid, status text, at timestamptz) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, public, pg_temp
+RETURN CASE status
+    WHEN 'active' THEN true
+    WHEN 'disputed' THEN EXISTS (
+        SELECT FROM memory_conflicts c
+        WHERE c.newcomer = memory AND c.outcome = 'newcomer_disputed' AND c.reverted_at IS NULL AND c.decided_at > at)
+    ELSE NOT EXISTS (
+        SELECT FROM memory_retracted h JOIN memory_retractions r ON r.id = h.retraction_id
+        WHERE h.memory_id = memory
+          AND (h.before <> 'active' OR (r.retracted_at <= at AND (r.restored_at IS NULL OR r.restored_at > at))))
+END;
+
+-- The names that memories mention, and how near they are to what a query names: 2 where it is
+-- mentioned, 1 where it is one relationship away. A function, because planning this anew for each
+-- search takes longer than running it.
+CREATE FUNCTION noema_around(ids uuid[], names text[], spaces text[])
+RETURNS TABLE (memory_id uuid, entities text[], nearness int)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE up AS (
+        SELECT e.id, e.merged_into
+        FROM entity_aliases a JOIN entities e ON e.id = a.entity_id
+        WHERE a.namespace = ANY(spaces) AND a.normal = ANY(names)
+        UNION
+        SELECT e.id, e.merged_into FROM up JOIN entities e ON e.id = up.merged_into
+    ), said AS (
+        SELECT up.id FROM up
+        UNION
+        SELECT e.id FROM said JOIN entities e ON e.merged_into = said.id
+    ), near AS (
+        SELECT r.to_entity AS id FROM said JOIN entity_relationships r ON r.from_entity = said.id
+        WHERE r.namespace = ANY(spaces) AND r.t_valid_to IS NULL
+        UNION
+        SELECT r.from_entity FROM said JOIN entity_relationships r ON r.to_entity = said.id
+        WHERE r.namespace = ANY(spaces) AND r.t_valid_to IS NULL
+    )
+    SELECT l.memory_id, array_agg(e.name ORDER BY e.name) FILTER (WHERE e.namespace = ANY(spaces)),
+           max(CASE WHEN l.entity_id IN (SELECT s.id FROM said s) THEN 2
+                    WHEN l.entity_id IN (SELECT n.id FROM near n) THEN 1 ELSE 0 END)
+    FROM memory_entities l JOIN entities e ON e.id = l.entity_id
+    WHERE l.memory_id = ANY(ids)
+    GROUP BY l.memory_id;
+END $$;
 
 -- People who act where a mind lives read what it remembers, until somebody revokes that.
 INSERT INTO grants (id, namespace, subtree, to_namespace, granted_by, t_valid_from)

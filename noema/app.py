@@ -1,9 +1,11 @@
 """The composition root: the one place that knows which class stands behind which Protocol.
 
     open_database ─▶ migrate ─▶ Database, Writer, Listener ─▶ EventLog, Feed ─▶ Minds, Runner
+                                          └─▶ Audit ─▶ MemoryService ─▶ Kernel
 
 The order of the exit stack is the order of stopping, backwards: streams end, minds finish the cycle
-they are in and give their leases back, the writer commits what waits, the database stops last.
+they are in and give their leases back, the writer commits what waits, what reads left behind is
+written, the database stops last.
 """
 
 import asyncio
@@ -21,11 +23,12 @@ from noema.cognition.cycle import Thinker
 from noema.cognition.executive import Executive
 from noema.cognition.minds import Minds
 from noema.cognition.processes import ALL
+from noema.cognition.remembering import MindMemory, Remembering
 from noema.cognition.runner import LEASE_S, Checkpoint, Runner, no_checkpoint
 from noema.config import Settings
 from noema.core.clock import Clock, Ids
 from noema.core.errors import NoemaError
-from noema.db import migrate, protection
+from noema.db import migrate, pgvector, protection
 from noema.db.embedded import EmbeddedPostgres
 from noema.db.keys import Keys
 from noema.db.listen import Listener
@@ -36,6 +39,15 @@ from noema.events.log import EventLog
 from noema.events.model import new_event
 from noema.events.unit import Unit
 from noema.events.writer import Writer
+from noema.llm.desk import Llm
+from noema.llm.embedders.make import aclose, destination_of, make_embedder
+from noema.llm.wiring import make_llm
+from noema.memory import presidio
+from noema.memory.ann import AnnKeeper
+from noema.memory.classify import Classifier, Rules
+from noema.memory.kernel import Kernel
+from noema.memory.retrieve import SESSION_SETTINGS
+from noema.memory.service import MemoryService, make_memory
 from noema.replay.service import Replays
 from noema.web.store import Pages
 
@@ -44,6 +56,7 @@ log = structlog.get_logger()
 CHANNEL: Final = "noema_events"
 _POOL: Final = 10
 _THINKING_POOL: Final = 4
+_SEARCHING_POOL: Final = 8
 _HOUSEKEEPING_S: Final = 3600.0
 
 
@@ -76,12 +89,19 @@ class Noema:
     replays: Replays
     access: Access
     pages: Pages
+    llm: Llm
+    memories: MemoryService
     health: "Health"
 
     @property
     def is_embedded(self) -> bool:
         """Whether the database is the one Noema brings."""
         return self.dsns.is_embedded
+
+    @property
+    def memory(self) -> Kernel:
+        """The one door to knowledge."""
+        return self.memories.kernel
 
 
 class Health:
@@ -136,6 +156,7 @@ async def build(
 ) -> AsyncIterator[Noema]:
     """Bring the schema up to date and yield the running whole; stop it in good order afterwards."""
     await migrate.up(dsns.owner)
+    vectors = await pgvector.prepare(dsns.owner)
     role = await protection.choose_role(dsns.app)
     async with AsyncExitStack() as stack:
         db = await stack.enter_async_context(
@@ -145,22 +166,62 @@ async def build(
         thinking = await stack.enter_async_context(
             connect(dsns.app, clock=clock, min_size=1, max_size=_THINKING_POOL, role=role)
         )
+        # Searches have sessions of their own, in which every statement is planned anew.
+        searching = await stack.enter_async_context(
+            connect(
+                dsns.app,
+                clock=clock,
+                min_size=1,
+                max_size=_SEARCHING_POOL,
+                role=role,
+                settings=SESSION_SETTINGS,
+            )
+        )
         async with db.reading() as tx:
             protected = await protection.inspect(tx)
         await keys_of(settings, db).check()
         events = EventLog(db=db)
         observed = EventLog(db=thinking)
         writer = Writer(connect=lambda: single(dsns.app, role), clock=clock)
+        access = make_access(settings, db, clock=clock, ids=ids)
+        stack.callback(access.close)
+        embedder = make_embedder(settings.embedder, clock)
+        stack.push_async_callback(aclose, embedder)
+        memories = await make_memory(
+            db=db,
+            searching=searching,
+            clock=clock,
+            ids=ids,
+            audit=access.audit,
+            is_active=access.tenants.is_active,
+            embedder=embedder,
+            destination=destination_of(settings.embedder),
+            vectors=vectors,
+            classifiers=_classifiers(stack),
+            workers=(AnnKeeper(dsns.owner, vectors=vectors, clock=clock),),
+        )
+        memory = MindMemory(memories.kernel)
         runner = Runner(
             db=thinking,
             events=observed,
             writer=writer,
-            thinker=Thinker(processes=ALL, events=observed, clock=clock, ids=ids),
-            executive=Executive(db=thinking, writer=writer, clock=clock, ids=ids),
+            thinker=Thinker(processes=ALL, events=observed, clock=clock, ids=ids, memory=memory),
+            executive=Executive(
+                db=thinking, writer=writer, clock=clock, ids=ids, does_remember=True
+            ),
             clock=clock,
             owner=ids.new(),
             lease_s=lease_s,
             checkpoint=checkpoint,
+            remembering=Remembering(
+                db=thinking,
+                events=observed,
+                writer=writer,
+                memory=memory,
+                clock=clock,
+                ids=ids,
+                checkpoint=checkpoint,
+            ),
         )
         listener = Listener(
             lambda: single(dsns.app, role), CHANNEL, clock=clock, on_payload=runner.wake
@@ -168,14 +229,22 @@ async def build(
         feed = Feed(log=events, listener=listener)
         replays = Replays(db=db, events=events, processes=ALL, clock=clock, ids=ids)
         health = Health()
-        access = make_access(settings, db, clock=clock, ids=ids)
-        stack.callback(access.close)
         revoked = Listener(
             lambda: single(dsns.app, role),
             ACCESS_CHANNEL,
             clock=clock,
             on_payload=access.revocations.told,
         )
+        llm = make_llm(
+            db=db,
+            connect=lambda: single(dsns.app, role),
+            audit=access.audit,
+            keys=keys_of(settings, db),
+            clock=clock,
+            ids=ids,
+        )
+        await llm.start()
+        stack.push_async_callback(llm.aclose)
         minds = Minds(db=db, events=events, writer=writer, clock=clock, ids=ids)
         noema = Noema(
             settings=settings,
@@ -193,6 +262,8 @@ async def build(
             replays=replays,
             access=access,
             pages=Pages(db=db),
+            llm=llm,
+            memories=memories,
             health=health,
         )
         async with _tasks(noema, listener, revoked):
@@ -205,6 +276,16 @@ def keys_of(settings: Settings, db: Database) -> Keys:
     return Keys(db=db, key=settings.secret_key, data_dir=settings.data_dir)
 
 
+def _classifiers(stack: AsyncExitStack) -> list[Classifier]:
+    """Return what labels memories: the rules, and Presidio where its extra is installed."""
+    classifiers: list[Classifier] = [Rules()]
+    if presidio.is_installed():
+        asked = presidio.Presidio()
+        stack.push_async_callback(asked.aclose)
+        classifiers.append(asked)
+    return classifiers
+
+
 def make_access(settings: Settings, db: Database, *, clock: Clock, ids: Ids) -> Access:
     """Return who may come in, as these settings have it; close it afterwards."""
     return Access(db=db, clock=clock, ids=ids, keys=keys_of(settings, db))
@@ -214,6 +295,7 @@ def make_access(settings: Settings, db: Database, *, clock: Clock, ids: Ids) -> 
 async def _tasks(noema: Noema, listener: Listener, revoked: Listener) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as writing:
         writing.create_task(noema.writer.run(), name="writer")
+        writing.create_task(noema.llm.run(), name="calls")
         try:
             async with asyncio.TaskGroup() as working:
                 endless = [
@@ -223,6 +305,7 @@ async def _tasks(noema: Noema, listener: Listener, revoked: Listener) -> AsyncIt
                     working.create_task(noema.replays.run(), name="replays"),
                     working.create_task(noema.feed.run(), name="feed"),
                     working.create_task(_housekeeping(noema), name="housekeeping"),
+                    working.create_task(noema.memories.run(), name="memory"),
                 ]
                 working.create_task(noema.runner.run(), name="runner")
                 try:
@@ -234,6 +317,8 @@ async def _tasks(noema: Noema, listener: Listener, revoked: Listener) -> AsyncIt
                         task.cancel()
         finally:
             noema.writer.stop()
+            noema.llm.stop()
+            await noema.memories.stop()
 
 
 async def _announce(noema: Noema) -> None:

@@ -17,6 +17,7 @@ from noema.core.errors import ConfigError
 from noema.core.secret import key_from_text
 
 Env = Literal["production", "development"]
+EmbedderKind = Literal["hash", "none", "local", "openai", "azure", "ollama"]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Variables that other parts of Noema's promise reserve; they are read when those parts exist, and
@@ -44,7 +45,54 @@ _VARIABLES: Final = {
     "secret_key": "NOEMA_SECRET_KEY",
     "bootstrap_admin": "NOEMA_BOOTSTRAP_ADMIN",
     "trusted_proxies": "NOEMA_TRUSTED_PROXIES",
+    "embedder": "NOEMA_EMBEDDER",
+    "embedder_url": "NOEMA_EMBEDDER_URL",
+    "embedder_model": "NOEMA_EMBEDDER_MODEL",
+    "embedder_key": "NOEMA_EMBEDDER_KEY",
+    "embedder_dims": "NOEMA_EMBEDDER_DIMS",
+    "embedder_api_version": "NOEMA_EMBEDDER_API_VERSION",
+    "embedder_query_prefix": "NOEMA_EMBEDDER_QUERY_PREFIX",
+    "embedder_document_prefix": "NOEMA_EMBEDDER_DOCUMENT_PREFIX",
 }
+
+MAX_DIMS: Final = 4000
+_EMBEDDERS: Final[tuple[EmbedderKind, ...]] = (
+    "hash",
+    "none",
+    "local",
+    "openai",
+    "azure",
+    "ollama",
+)
+_REMOTE: Final = frozenset({"openai", "azure", "ollama"})
+_OLLAMA: Final = "http://127.0.0.1:11434"
+# The service's version of the wire format that this was written against.
+_AZURE_API: Final = "2024-10-21"
+# What a cloud's machines learn about themselves, their keys among it; never an embedder.
+# Of clouds that keep theirs on an address like any other.
+_METADATA: Final = frozenset(
+    map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192"))
+)
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_METADATA_NAMES: Final = frozenset({"metadata.google.internal", "metadata"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderSettings:
+    """Where vectors come from. `query_model` and `model` (for documents) are mostly one.
+
+    `dims` is None where the service's own length is taken. `url` has no slash at its end.
+    """
+
+    kind: EmbedderKind = "hash"
+    url: str = ""
+    model: str = ""
+    query_model: str = ""
+    key: str | None = field(default=None, repr=False)
+    dims: int | None = None
+    api_version: str = _AZURE_API
+    query_prefix: str = ""
+    document_prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +111,7 @@ class Settings:
     secret_key: bytes | None = field(default=None, repr=False)
     bootstrap_admin: tuple[str, str] | None = field(default=None, repr=False)
     trusted_proxies: tuple[Network, ...] = ()
+    embedder: EmbedderSettings = field(default_factory=EmbedderSettings)
 
     @property
     def embedded(self) -> bool:
@@ -95,6 +144,7 @@ class ClientSettings:
     token: str | None = field(repr=False)
     llm_secret: str | None = field(default=None, repr=False)
     config_dir: Path
+    cache_dir: Path | None = None
 
 
 def load(environ: Mapping[str, str] | None = None, *, file: Path | None = None) -> Settings:
@@ -123,6 +173,7 @@ def load_client(environ: Mapping[str, str] | None = None) -> ClientSettings:
         token=environ.get("NOEMA_TOKEN") or None,
         llm_secret=environ.get("NOEMA_LLM_SECRET") or None,
         config_dir=Path(base) / "noema",
+        cache_dir=Path(environ.get("XDG_CACHE_HOME") or _home(environ) / ".cache") / "noema",
     )
 
 
@@ -195,6 +246,136 @@ def _checked(values: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
         secret_key=_secret_key(values.get("secret_key")),
         bootstrap_admin=_bootstrap(values.get("bootstrap_admin")),
         trusted_proxies=_networks(values.get("trusted_proxies", "")),
+        embedder=_embedder(values),
+    )
+
+
+def _embedder(values: Mapping[str, str]) -> EmbedderSettings:
+    name = values.get("embedder", "hash")
+    kind = next((known for known in _EMBEDDERS if known == name), None)
+    if kind is None:
+        raise ConfigError(f"NOEMA_EMBEDDER is {name!r}; use one of {', '.join(_EMBEDDERS)}.")
+    if kind not in _REMOTE:
+        for key in sorted(values):
+            if key.startswith("embedder_") and kind != "none":
+                raise ConfigError(
+                    f"{_VARIABLES[key]} is set, and NOEMA_EMBEDDER={kind} has no use for it. "
+                    "Take it away, or set NOEMA_EMBEDDER to openai, azure or ollama."
+                )
+        return EmbedderSettings(kind=kind)
+    secret = values.get("embedder_key")
+    url = _embedder_url(kind, values.get("embedder_url"), has_key=secret is not None)
+    query_model, model = _embedder_models(kind, values.get("embedder_model"))
+    return EmbedderSettings(
+        kind=kind,
+        url=url,
+        model=model,
+        query_model=query_model,
+        key=_embedder_key(kind, secret),
+        dims=_embedder_dims(values.get("embedder_dims")),
+        api_version=values.get("embedder_api_version", _AZURE_API),
+        query_prefix=values.get("embedder_query_prefix", ""),
+        document_prefix=values.get("embedder_document_prefix", ""),
+    )
+
+
+def _embedder_url(kind: EmbedderKind, text: str | None, *, has_key: bool) -> str:
+    name = "NOEMA_EMBEDDER_URL"
+    if text is None:
+        if kind == "ollama":
+            return _OLLAMA
+        # No default: that texts leave this house is for somebody to decide.
+        raise ConfigError(
+            f"NOEMA_EMBEDDER={kind} needs {name}, such as "
+            + (
+                "https://NAME.openai.azure.com."
+                if kind == "azure"
+                else "https://api.openai.com/v1."
+            )
+        )
+    # The address is not shown: people put keys into them.
+    url = _url(name, text.strip(), ("https", "http"), secret=True)
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if not host or port == 0 or not url.isascii() or not url.isprintable() or " " in url:
+        raise ConfigError(f"{name} is not of the form https://host:port/path.")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ConfigError(
+            f"{name} holds a login, a query or a fragment. Give the bare address; the key goes "
+            "into NOEMA_EMBEDDER_KEY, Azure's version into NOEMA_EMBEDDER_API_VERSION."
+        )
+    if host.rstrip(".") in _METADATA_NAMES or _is_off_limits(host):
+        raise ConfigError(
+            f"{name} names {host}, where machines keep their own secrets; no embedder is there."
+        )
+    if has_key and parts.scheme != "https" and not _is_loopback(host):
+        raise ConfigError(
+            f"{name} is plain http to {host}, which would show NOEMA_EMBEDDER_KEY to the network. "
+            "Use https, or take the key away."
+        )
+    return url.rstrip("/")
+
+
+def _embedder_models(kind: EmbedderKind, text: str | None) -> tuple[str, str]:
+    names = [name.strip() for name in (text or "").split(",")]
+    if not all(names) or len(names) > 2 or not all(n.isprintable() for n in names):
+        raise ConfigError(
+            f"NOEMA_EMBEDDER={kind} needs NOEMA_EMBEDDER_MODEL: the model's name (Azure: the "
+            "deployment's), or two with a comma, the first for queries, the second for documents."
+        )
+    if len(", ".join(names)) > 200:
+        raise ConfigError("NOEMA_EMBEDDER_MODEL is longer than 200 characters.")
+    return names[0], names[-1]
+
+
+def _embedder_key(kind: EmbedderKind, text: str | None) -> str | None:
+    if text is None:
+        if kind == "azure":
+            raise ConfigError("NOEMA_EMBEDDER=azure needs NOEMA_EMBEDDER_KEY.")
+        return None
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(
+            "NOEMA_EMBEDDER_KEY has a character that no key has, such as a space or an accent."
+        )
+    return key
+
+
+def _embedder_dims(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_DIMS):
+        raise ConfigError(
+            f"NOEMA_EMBEDDER_DIMS is {text!r}; use a whole number from 1 to {MAX_DIMS}."
+        )
+    return int(text)
+
+
+def _is_off_limits(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return off_limits(address)
+
+
+def off_limits(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether nothing of ours may be asked there: link-local, metadata, multicast, unspecified.
+
+    Loopback and private networks are fine: an operator's own services live there.
+    """
+    mapped = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
+    if mapped is None and address in _NAT64:
+        mapped = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    address = address if mapped is None else mapped
+    return (
+        address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address in _METADATA
     )
 
 

@@ -637,6 +637,289 @@
     if (items.length) choose(items[(items.indexOf(chosen()) + step + items.length) % items.length]);
   });
 
+  // --- the graph: the list beside it as a picture ----------------------------------------------
+
+  const drawGraph = (canvas) => {
+    const items = all('[data-node]', one(canvas.dataset.nodes));
+    const edges = JSON.parse(canvas.dataset.edges);
+    const note = one('[data-graph-said]');
+    const hint = note.textContent;
+    const still = matchMedia('(prefers-reduced-motion: reduce)');
+    const pen = canvas.getContext('2d');
+    const near = items.map(() => new Set());
+    for (const [a, b] of edges) { near[a].add(b); near[b].add(a); }
+    // The same list gives the same picture: points start on a spiral, and chance plays no part.
+    const points = items.map((item, i) => ({
+      item,
+      link: one('a', item),
+      label: one('a', item).textContent.trim(),
+      isEntity: item.dataset.kind === 'entity',
+      group: item.dataset.group,
+      size: 4 + Math.min(9, Math.sqrt(near[i].size) * 1.8),
+      isCentre: 'centre' in item.dataset,
+      x: 22 * Math.sqrt(i + 0.5) * Math.cos(2.399963 * i),
+      y: 22 * Math.sqrt(i + 0.5) * Math.sin(2.399963 * i),
+      dx: 0,
+      dy: 0,
+    }));
+    let heat = 1;
+    let colours = {};
+    let view = { x: 0, y: 0, zoom: 1 };
+    let moved = false;
+    let over = -1;
+    let chosen = points.findIndex((p) => p.isCentre);
+    let asked = 0;
+
+    const settle = () => {
+      for (let i = 0; i < points.length; i += 1) {
+        const p = points[i];
+        for (let j = i + 1; j < points.length; j += 1) {
+          const q = points[j];
+          const x = p.x - q.x || 0.01;
+          const y = p.y - q.y || 0.01;
+          const push = Math.min(6, 1500 / (x * x + y * y)) * heat;
+          const far = Math.hypot(x, y);
+          p.dx += (x / far) * push; p.dy += (y / far) * push;
+          q.dx -= (x / far) * push; q.dy -= (y / far) * push;
+        }
+        // A window is wider than high, and so is the picture.
+        const pull = (p.isCentre ? 0.05 : 0.008) * heat;
+        p.dx -= p.x * pull * 0.6; p.dy -= p.y * pull * 1.3;
+      }
+      for (const [a, b] of edges) {
+        const p = points[a];
+        const q = points[b];
+        const x = q.x - p.x;
+        const y = q.y - p.y;
+        const far = Math.hypot(x, y) || 0.01;
+        const pull = ((far - 74) / far) * 0.09 * heat / Math.sqrt(Math.min(near[a].size, near[b].size) || 1);
+        p.dx += x * pull; p.dy += y * pull;
+        q.dx -= x * pull; q.dy -= y * pull;
+      }
+      for (const p of points) {
+        p.x += p.dx; p.y += p.dy;
+        p.dx *= 0.6; p.dy *= 0.6;
+      }
+      heat *= 0.985;
+    };
+
+    const readColours = () => {
+      const style = getComputedStyle(canvas);
+      colours = { ink: style.color, line: style.borderTopColor, accent: style.outlineColor, ground: style.backgroundColor };
+      for (const swatch of all('[data-group].dot')) colours[swatch.dataset.group] = getComputedStyle(swatch).backgroundColor;
+    };
+    const fit = () => {
+      const box = canvas.getBoundingClientRect();
+      const xs = points.map((p) => p.x);
+      const ys = points.map((p) => p.y);
+      const [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+      const zoom = Math.min(2, (box.width - 90) / (right - left || 1), (box.height - 70) / (bottom - top || 1));
+      view = { zoom, x: box.width / 2 - ((left + right) / 2) * zoom, y: box.height / 2 - ((top + bottom) / 2) * zoom };
+    };
+    const size = () => {
+      const box = canvas.getBoundingClientRect();
+      const scale = devicePixelRatio || 1;
+      canvas.width = Math.round(box.width * scale);
+      canvas.height = Math.round(box.height * scale);
+      if (!moved) fit();
+    };
+
+    const at = (p) => [p.x * view.zoom + view.x, p.y * view.zoom + view.y];
+    const draw = () => {
+      const scale = devicePixelRatio || 1;
+      const [width, height] = [canvas.width / scale, canvas.height / scale];
+      const lit = over >= 0 ? over : chosen;
+      pen.setTransform(scale, 0, 0, scale, 0, 0);
+      pen.clearRect(0, 0, width, height);
+      for (const [a, b, kind] of edges) {
+        const isLit = a === lit || b === lit;
+        const [x, y] = at(points[a]);
+        const [to, down] = at(points[b]);
+        pen.strokeStyle = isLit ? colours.accent : colours.line;
+        pen.lineWidth = isLit ? 1.6 : 1;
+        pen.globalAlpha = isLit || lit < 0 ? 1 : 0.5;
+        pen.setLineDash(kind === 'mentions' ? [] : kind === 'supersedes' ? [2, 3] : [5, 3]);
+        pen.beginPath();
+        pen.moveTo(x, y);
+        pen.lineTo(to, down);
+        pen.stroke();
+      }
+      pen.setLineDash([]);
+      const dots = Math.max(0.7, Math.min(1.5, view.zoom));
+      for (const [i, p] of points.entries()) {
+        const [x, y] = at(p);
+        const r = p.size * dots;
+        pen.globalAlpha = lit < 0 || i === lit || near[lit].has(i) ? 1 : 0.4;
+        pen.fillStyle = colours[p.group] ?? colours.ink;
+        pen.beginPath();
+        if (p.isEntity) pen.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
+        else pen.arc(x, y, r, 0, 2 * Math.PI);
+        pen.fill();
+        if (i === lit || p.isCentre) {
+          pen.strokeStyle = i === lit ? colours.accent : colours.ink;
+          pen.lineWidth = 2;
+          pen.stroke();
+        }
+      }
+      // Names where there is room: of what is looked at first, then of the best connected.
+      pen.globalAlpha = 1;
+      pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+      pen.textBaseline = 'middle';
+      const taken = [];
+      const dotted = points.map((p) => at(p));
+      const isTight = points.length > 40 && view.zoom < 1.5;
+      const order = points.map((_, i) => i).sort((a, b) => (b === lit) - (a === lit) || (lit >= 0 ? near[lit].has(b) - near[lit].has(a) : 0) || points[b].isEntity - points[a].isEntity || near[b].size - near[a].size || a - b);
+      for (const i of order) {
+        const p = points[i];
+        const [x, y] = at(p);
+        if (x < 0 || y < 0 || x > width || y > height) continue;
+        const text = p.label.length > 34 ? `${p.label.slice(0, 33)}…` : p.label;
+        const wide = pen.measureText(text).width;
+        const left = x + p.size * dots + 5 + wide > width ? x - p.size * dots - 5 - wide : x + p.size * dots + 5;
+        const box = [left - 2, y - 8, left + wide + 2, y + 8];
+        if (i !== lit) {
+          if (taken.length >= 60 || (isTight && !near[i].size)) continue;
+          if (taken.some((t) => box[0] < t[2] && box[2] > t[0] && box[1] < t[3] && box[3] > t[1])) continue;
+          if (dotted.some(([dx, dy], j) => j !== i && dx > box[0] - 3 && dx < box[2] + 3 && dy > box[1] - 1 && dy < box[3] + 1)) continue;
+        }
+        taken.push(box);
+        pen.globalAlpha = lit < 0 || i === lit || near[lit].has(i) ? 1 : 0.45;
+        pen.strokeStyle = colours.ground;
+        pen.lineWidth = 3;
+        pen.lineJoin = 'round';
+        pen.strokeText(text, left, y);
+        pen.fillStyle = colours.ink;
+        pen.fillText(text, left, y);
+      }
+      pen.globalAlpha = 1;
+    };
+    const frame = () => {
+      asked = 0;
+      if (heat > 0.02) {
+        settle();
+        settle();
+        if (!moved) fit();
+        again();
+      }
+      draw();
+    };
+    const again = () => { if (!asked) asked = requestAnimationFrame(frame); };
+
+    const show = () => {
+      const lit = over >= 0 ? over : chosen;
+      for (const [i, p] of points.entries()) {
+        p.item.classList.toggle('chosen', i === lit);
+        p.item.classList.toggle('near', lit >= 0 && near[lit].has(i));
+      }
+      note.textContent = lit < 0 ? hint : points[lit].label;
+      again();
+    };
+    const find = (event) => {
+      const box = canvas.getBoundingClientRect();
+      const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+      let best = -1;
+      let nearest = 14;
+      for (const [i, p] of points.entries()) {
+        const [px, py] = at(p);
+        const far = Math.hypot(px - x, py - y) - p.size;
+        if (far < nearest) { nearest = far; best = i; }
+      }
+      return best;
+    };
+    const zoomBy = (factor, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) => {
+      const zoom = Math.max(0.15, Math.min(6, view.zoom * factor));
+      view = { zoom, x: x - (x - view.x) * (zoom / view.zoom), y: y - (y - view.y) * (zoom / view.zoom) };
+      moved = true;
+      again();
+    };
+
+    const held = new Map();
+    let dragged = 0;
+    canvas.addEventListener('pointerdown', (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      held.set(event.pointerId, [event.clientX, event.clientY]);
+      if (held.size === 1) dragged = 0;
+    });
+    canvas.addEventListener('pointermove', (event) => {
+      const last = held.get(event.pointerId);
+      if (!last) {
+        const found = find(event);
+        if (found === over) return;
+        over = found;
+        canvas.classList.toggle('over', over >= 0);
+        show();
+        return;
+      }
+      const box = canvas.getBoundingClientRect();
+      const others = [...held].filter(([id]) => id !== event.pointerId).map(([, place]) => place);
+      if (others.length) {
+        const [x, y] = others[0];
+        const before = Math.hypot(last[0] - x, last[1] - y) || 1;
+        zoomBy(Math.hypot(event.clientX - x, event.clientY - y) / before, x - box.left, y - box.top);
+        dragged = 99;
+      } else {
+        dragged += Math.hypot(event.clientX - last[0], event.clientY - last[1]);
+        if (dragged > 4) {
+          view.x += event.clientX - last[0];
+          view.y += event.clientY - last[1];
+          moved = true;
+          canvas.classList.add('dragging');
+          again();
+        }
+      }
+      held.set(event.pointerId, [event.clientX, event.clientY]);
+    });
+    const drop = (event) => {
+      held.delete(event.pointerId);
+      canvas.classList.remove('dragging');
+    };
+    canvas.addEventListener('pointercancel', drop);
+    canvas.addEventListener('pointerup', (event) => {
+      drop(event);
+      const found = dragged > 4 ? -1 : find(event);
+      if (found < 0) return;
+      // A finger has no hover: its first touch says what is there, its second opens it.
+      if (event.pointerType === 'touch' && chosen !== found) { chosen = found; show(); } else points[found].link.click();
+    });
+    canvas.addEventListener('pointerleave', () => { over = -1; canvas.classList.remove('over'); show(); });
+    canvas.addEventListener('wheel', (event) => {
+      event.preventDefault();
+      const box = canvas.getBoundingClientRect();
+      zoomBy(Math.exp(-Math.max(-80, Math.min(80, event.deltaY)) * 0.004), event.clientX - box.left, event.clientY - box.top);
+    }, { passive: false });
+    for (const button of all('[data-zoom]')) {
+      button.addEventListener('click', () => {
+        if (button.dataset.zoom === 'fit') { moved = false; fit(); again(); } else zoomBy(button.dataset.zoom === 'in' ? 1.3 : 1 / 1.3);
+      });
+    }
+
+    const list = one(canvas.dataset.nodes);
+    list.addEventListener('focusin', (event) => {
+      chosen = points.findIndex((p) => p.item.contains(event.target));
+      show();
+    });
+    list.addEventListener('keydown', (event) => {
+      const to = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, Home: 0, End: points.length - 1 }[event.key];
+      if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      const next = points[Math.max(0, Math.min(points.length - 1, to))];
+      next.link.focus({ preventScroll: true });
+      next.item.scrollIntoView({ block: 'nearest' });
+    });
+
+    new ResizeObserver(() => { size(); again(); }).observe(canvas);
+    const recolour = () => { readColours(); again(); };
+    new MutationObserver(recolour).observe(root, { attributeFilter: ['data-theme'] });
+    system.addEventListener('change', recolour);
+    readColours();
+    size();
+    if (still.matches) while (heat > 0.02) settle();
+    if (!moved) fit();
+    show();
+  };
+  const picture = one('#graph');
+  if (picture) drawGraph(picture);
+
   // --- keys -----------------------------------------------------------------------------------
 
   const linkOf = (row) => one('a[href]', row);

@@ -17,13 +17,24 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+import structlog
 
 from noema.core.clock import ManualClock, SystemClock
-from noema.db import migrate
+from noema.db import migrate, pgvector
 from noema.db.embedded import EmbeddedPostgres
 from noema.db.protection import choose_role
 from noema.db.tx import Database, connect
 from tests.helpers import with_database
+
+# As the daemon logs. The default draws every local variable of a traceback, for seconds on end.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
+)
 
 # Any number for everybody: two processes that migrate at once would race for the same roles.
 _MIGRATING = 20_260_101
@@ -124,6 +135,7 @@ async def template(server: Server) -> AsyncIterator[str]:
         try:
             await admin.execute("SELECT pg_advisory_lock($1)", _MIGRATING)
             await migrate.up(with_database(server.owner_dsn, name))
+            await pgvector.prepare(with_database(server.owner_dsn, name))
         finally:
             await admin.close()
         yield name

@@ -36,10 +36,24 @@ class Daemon:
         ids: list[str] = answer.json()["ids"]
         return ids
 
-    async def is_idle(self, slug: str) -> bool:
+    async def has_thought(self, slug: str) -> bool:
         """Whether the mind has taken everything in and nothing is pending."""
         mind = await self.noema.minds.get(slug)
         return mind.pending == 0 and await self.noema.minds.backlog(mind) == 0
+
+    async def is_idle(self, slug: str) -> bool:
+        """Whether the mind has thought, and done what it meant to."""
+        if not await self.has_thought(slug):
+            return False
+        # What is to be remembered is written beside the cycles.
+        async with self.noema.db.reading() as tx:
+            undone: int = await tx.conn.fetchval(
+                "SELECT count(*) FROM intents"
+                " JOIN minds ON minds.id = mind_id"
+                " WHERE slug = $1 AND state IN ('pending', 'started')",
+                slug,
+            )
+        return undone == 0
 
 
 def dsns_of(database: TestDatabase) -> Dsns:

@@ -4,7 +4,8 @@
 
 Comes in by one-time links, for a token that `noemactl token create --local` makes unless --token
 gives an administrator's, and picks the cycle that shows most, unless --cycle names it. Needs a mind
-that has thought for a while; the demo at SPEED=50 has after a minute.
+that has thought for a while; the demo at SPEED=50 has after a minute. --query is what the picture
+of the memories searches for.
 """
 
 import argparse
@@ -109,22 +110,42 @@ def main() -> None:
     parser.add_argument("--token")
     parser.add_argument("--mind", default="sentinel")
     parser.add_argument("--cycle", type=int)
+    parser.add_argument("--query", default="what happened to the disk")
     options = parser.parse_args()
     token = options.token or new_token()
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=options.url, headers=headers, trust_env=False) as http:
-        shoot(http, options.mind, options.cycle or best_cycle(http, options.mind))
+        cycle = options.cycle or best_cycle(http, options.mind)
+        shoot(http, pages_of(http, options.mind, cycle, options.query))
 
 
-def shoot(http: httpx.Client, mind: str, cycle: int) -> None:
-    """Take every picture of the mind."""
+def pages_of(http: httpx.Client, mind: str, cycle: int, query: str) -> dict[str, str]:
+    """Return the address of every picture by its name."""
     at = f"/minds/{mind}"
-    pages = {
+    return {
         "minds": "/",
         "mind": at,
         "cycle": f"{at}/cycles/{cycle}",
         "tuning": f"{at}/tuning",
+        "memories": f"/memories?{httpx.QueryParams(q=query, status='all')}",
+        "memory": longest_chain(http),
+        "graph": "/graph",
+        "conflicts": "/conflicts",
+        "memory-policy": "/memory-policy",
     }
+
+
+def longest_chain(http: httpx.Client) -> str:
+    """Return the page of the newest memory that has superseded another, or of the newest."""
+    found = http.get("/v1/mem/memories", params={"limit": 200}).raise_for_status().json()["items"]
+    if not found:
+        sys.exit("Nothing is remembered yet: noemactl mem import, or mem write, first.")
+    chosen = next((m for m in found if m["supersedes"] and not m["valid_to"]), found[0])
+    return f"/memories/{chosen['id']}"
+
+
+def shoot(http: httpx.Client, pages: dict[str, str]) -> None:
+    """Take every picture, in both themes."""
     with sync_playwright() as playwright:
         # Root has no sandbox to start; only our own pages are opened.
         browser = playwright.chromium.launch(
@@ -137,6 +158,7 @@ def shoot(http: httpx.Client, mind: str, cycle: int) -> None:
                         take(page, path, f"{name}-{scheme}")
             with signed_in(browser, http, scheme="light", size=NARROW) as page:
                 take(page, pages["mind"], "mind-narrow")
+                take(page, pages["memories"], "memories-narrow")
         finally:
             browser.close()
 

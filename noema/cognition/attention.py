@@ -35,10 +35,16 @@ SCORER_VERSION: Final = 1
 MAX_WEIGHT: Final = 10_000_000
 FATIGUE_HALF_LIFE_US: Final = 60 * 1_000_000
 RECENCY_HALF_LIFE_CYCLES: Final = 32
+RECALL_HALF_LIFE_US: Final = 3_600 * 1_000_000
+"""How fast the habit of a memory that was brought back wears off, on the mind's own time."""
 
 OWNED: Final = ("novelty", "relevance", "goal", "recency", "fatigue", "habituation", "pin")
 """The features attention computes from the brain; a process cannot claim them."""
 
+LENT: Final = ("relevance", "recency")
+"""Of these, what brings back a memory says how it stands: only the memory knows."""
+
+_OWNED_OF_MEMORY: Final = tuple(name for name in OWNED if name not in LENT)
 _SIGN: Final = {name: -1 if name in NEGATIVE else 1 for name in FEATURES}
 _WORD = re.compile(r"\w{3,}")
 
@@ -92,11 +98,16 @@ class _Owned:
             # A process may quote a goal in what it says; what it speaks of is the stimulus.
             found = words(candidate.text if group is None else group.latest.text)
             if self._focus:
-                features["relevance"] = match(self._focus, found)
+                fits = match(self._focus, found)
+                features["relevance"] = max(fits, features.get("relevance", 0))
             if self._goals:
                 features["goal"] = max(
                     match(wanted, found) * priority // MICRO for wanted, priority in self._goals
                 )
+        if candidate.memory is not None:
+            level, at_us = self._brain.recall.levels.get(str(candidate.memory), (0, 0))
+            elapsed_us = self._brain.now_us - at_us
+            features["habituation"] = habits.decay(level, elapsed_us, RECALL_HALF_LIFE_US)
         features["fatigue"] = self._fatigue_of(candidate.process)
 
     def _add_of_topic(self, group: Group, features: dict[str, int], raw: dict[str, int]) -> None:
@@ -129,17 +140,23 @@ def attend(proposals: Iterable[Proposal], brain: Brain) -> Outcome:
     """
     ordered = sorted(proposals, key=lambda p: (p.process_index, p.ordinal))
     weights = effective_weights(brain.settings, brain.mode)
-    owned = _Owned(brain)
+    own = _Owned(brain)
     entries = []
     for proposal in ordered:
         candidate = proposal.candidate
-        features = {k: v for k, v in candidate.features.items() if v and k not in OWNED}
+        owned = owned_of(candidate)
+        features = {k: v for k, v in candidate.features.items() if v and k not in owned}
         raw = dict(candidate.raw)
-        owned.add_to(candidate, features, raw)
+        own.add_to(candidate, features, raw)
         if not all(features.values()):
             features = {k: v for k, v in features.items() if v}
         entries.append(Entry(proposal, features, raw))
     return decide(entries, weights, brain.settings, brain.mode)
+
+
+def owned_of(candidate: Candidate) -> Sequence[str]:
+    """Return the features that attention computes for it, whatever the candidate says."""
+    return OWNED if candidate.memory is None else _OWNED_OF_MEMORY
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -10,9 +10,10 @@ import structlog
 
 from noema.cognition import record
 from noema.cognition.attention import Proposal, attend
+from noema.cognition.keeping import ACT
 from noema.cognition.model import Brain, Candidate, Outcome
-from noema.cognition.process import Found, Ports, Process
-from noema.cognition.record import Failure, PortAnswer, Turn, Writing
+from noema.cognition.process import Found, Ports, Process, Recollection, Unanswered
+from noema.cognition.record import RECALL, Failure, PortAnswer, Turn, Writing, recall_of
 from noema.cognition.state import (
     STATE_VERSION,
     MindState,
@@ -23,6 +24,8 @@ from noema.cognition.state import (
     timer_after,
 )
 from noema.core.clock import Clock, Ids, from_micros, to_micros
+from noema.core.errors import NoemaError
+from noema.core.identity import Identity
 from noema.events.log import EventLog
 from noema.events.model import Event
 from noema.events.unit import CycleUpdate, Fence, Unit
@@ -31,16 +34,37 @@ log = structlog.get_logger()
 
 CHECKPOINT_EVERY: Final = 100
 PROCESS_DEADLINE_S: Final = 5.0
+RECALL_DEADLINE_S: Final = 1.0
+
+
+class Memory(Protocol):
+    """Where a mind's questions to memory go; answers as the identity that asks may see it."""
+
+    async def recall(self, who: Identity, query: str, k: int) -> Recollection: ...
 
 
 class RecordingPorts:
-    """The ports of one process in one cycle: answers from the log, and keeps what it answered."""
+    """The ports of one process in one cycle: they answer, and keep what they answered.
 
-    def __init__(self, log_: EventLog, *, mind: UUID, process: str, through: int) -> None:
+    Without a memory, or without an identity to ask it as, nothing is remembered.
+    """
+
+    def __init__(
+        self,
+        log_: EventLog,
+        *,
+        mind: UUID,
+        process: str,
+        through: int,
+        memory: Memory | None = None,
+        who: Identity | None = None,
+    ) -> None:
         self._log = log_
         self._mind = mind
         self._process = process
         self._through = through
+        self._memory = memory
+        self._who = who
         self.answers: list[PortAnswer] = []
 
     async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
@@ -57,6 +81,33 @@ class RecordingPorts:
             )
         )
         return found
+
+    async def recall(self, query: str, *, k: int) -> Recollection:
+        ordinal = len(self.answers)
+        recollection = Recollection()
+        if self._memory is not None and self._who is not None:
+            try:
+                async with asyncio.timeout(RECALL_DEADLINE_S):
+                    recollection = await self._memory.recall(self._who, query, k)
+            except TimeoutError:
+                why = f"late: memory gave no answer within {RECALL_DEADLINE_S:g} s"
+                raise Unanswered(why) from None
+            except NoemaError as exc:
+                raise Unanswered(f"unanswered: memory says {exc.code}") from exc
+        self.answers.append(
+            PortAnswer(
+                process=self._process,
+                ordinal=ordinal,
+                port=RECALL,
+                query=query,
+                limit=k,
+                recollection=recollection,
+            )
+        )
+        if recollection.degraded is not None and not recollection.memories:
+            # Nothing found is only believed where everything was looked through.
+            raise Unanswered("unanswered: memory found nothing, and was degraded")
+        return recollection
 
 
 class Proposed(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +138,9 @@ async def propose(
                 answers[process.name] = await process.propose(brain, ports(process))
         except TimeoutError:
             failures[process.name] = f"late: no answer within {deadline_s:g} s"
+        except Unanswered as exc:
+            failures[process.name] = exc.why
+            log.warning("process_unanswered", process=process.name, reason=exc.why)
         except Exception as exc:
             # A faculty is a plug-in: its bug must not stop the mind, but must be seen. Only the
             # kind of the error is kept, because its message may quote what came from outside.
@@ -120,25 +174,36 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Thought(msgspec.Struct, frozen=True, kw_only=True):
-    """A cycle that is ready to be committed, and the state the mind is in once it is."""
+    """A cycle that is ready to be committed, and the state the mind is in once it is.
+
+    `has_intents` where there is something to do then, `has_memories` something to remember.
+    """
 
     unit: Unit
     state: MindState
     outcome: Outcome
     has_intents: bool
+    has_memories: bool
 
 
 class Thinker:
     """Runs single cycles for minds; keeps nothing between them."""
 
     def __init__(
-        self, *, processes: Sequence[Process], events: EventLog, clock: Clock, ids: Ids
+        self,
+        *,
+        processes: Sequence[Process],
+        events: EventLog,
+        clock: Clock,
+        ids: Ids,
+        memory: Memory | None = None,
     ) -> None:
         self._processes = processes
         self._versions = {p.name: p.version for p in processes}
         self._events = events
         self._clock = clock
         self._ids = ids
+        self._memory = memory
 
     async def think(
         self,
@@ -152,8 +217,12 @@ class Thinker:
         modes: Modes,
         epoch: int,
         checkpoint: bool = False,
+        who: Identity | None = None,
     ) -> Thought:
-        """Return the mind's next cycle, ready to commit. Nothing has happened until it is."""
+        """Return the mind's next cycle, ready to commit. Nothing has happened until it is.
+
+        `who` is the identity that the mind remembers as; without it, it does not.
+        """
         started = self._clock.monotonic()
         now_us = to_micros(self._clock.now())
         state, brain = observe(
@@ -163,7 +232,12 @@ class Thinker:
 
         def ports(process: Process) -> RecordingPorts:
             recorder = RecordingPorts(
-                self._events, mind=mind, process=process.name, through=brain.log_before
+                self._events,
+                mind=mind,
+                process=process.name,
+                through=brain.log_before,
+                memory=self._memory,
+                who=who,
             )
             recorders[process.name] = recorder
             return recorder
@@ -187,9 +261,17 @@ class Thinker:
             duration_us=int((self._clock.monotonic() - started) * 1_000_000),
             timer_due_us=trigger.due_us,
             missed=trigger.missed,
+            does_remember=self._memory is not None and who is not None,
         )
         writing = Writing(turn, self._ids)
-        concluded = conclude(state, brain, outcome, [t.id for t in writing.thoughts], modes)
+        concluded = conclude(
+            state,
+            brain,
+            outcome,
+            [t.id for t in writing.thoughts],
+            modes,
+            recall=recall_of(turn.answers, {f.process for f in turn.failures}),
+        )
         written = writing.finish(concluded)
         state = concluded.state
         unit = Unit(
@@ -199,7 +281,13 @@ class Thinker:
             intents=written.intents,
             derivations=written.derivations,
         )
-        return Thought(unit=unit, state=state, outcome=outcome, has_intents=bool(written.intents))
+        return Thought(
+            unit=unit,
+            state=state,
+            outcome=outcome,
+            has_intents=any(i.act != ACT for i in written.intents),
+            has_memories=any(i.act == ACT for i in written.intents),
+        )
 
 
 def _update(state: MindState, brain: Brain, modes: Modes, *, checkpoint: bool) -> CycleUpdate:
@@ -242,4 +330,4 @@ def refold(
         state, control, stimuli, now_us=cycle.as_of_us, trigger=cycle.trigger, modes=modes
     )
     modes = modes_then(modes, cycle.entered)
-    return conclude(state, brain, cycle.outcome, cycle.thoughts, modes).state
+    return conclude(state, brain, cycle.outcome, cycle.thoughts, modes, recall=cycle.recall).state

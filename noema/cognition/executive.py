@@ -1,6 +1,7 @@
 """The executive: takes the intents of admitted thoughts in order and does what may be done.
 
-It can speak. Every other act is refused with an event: there is no gate that could allow it.
+It can speak. What is to be remembered goes to memory by another way, see `remembering`. Every other
+act is refused with an event: there is no gate that could allow it.
 """
 
 from typing import Final
@@ -10,15 +11,18 @@ import msgspec
 import structlog
 
 from noema.cognition import store
+from noema.cognition.keeping import ACT, keep_params
 from noema.core.clock import Clock, Ids
 from noema.db.tx import Database
 from noema.events.model import NewEvent, new_event
-from noema.events.unit import ActState, Derivation, Fence, Message, Unit
+from noema.events.unit import ActState, Derivation, Fence, Message, NewIntent, Unit
 from noema.events.writer import Writer
 
 log = structlog.get_logger()
 
 _AT_ONCE: Final = 100
+_BEHIND: Final = 1_000
+_IMPORTANCE: Final = 500_000
 
 
 class _Open(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +39,10 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
 class Executive:
     """Carries out the open intents of one mind at a time, under the mind's lease."""
 
-    def __init__(self, *, db: Database, writer: Writer, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self, *, db: Database, writer: Writer, clock: Clock, ids: Ids, does_remember: bool = False
+    ) -> None:
+        self._does_remember = does_remember
         self._db = db
         self._writer = writer
         self._clock = clock
@@ -49,7 +56,7 @@ class Executive:
         took the mind over.
         """
         async with self._db.reading() as tx:
-            rows = await store.open_intents(tx.conn, mind, limit=_AT_ONCE)
+            rows = await store.open_intents(tx.conn, mind, to_remember=False, limit=_AT_ONCE)
         for row in rows:
             intent = _Open(**row)
             if intent.state == "started":
@@ -107,8 +114,26 @@ class Executive:
             events=(started, sent, done),
             fence=Fence(mind=mind, epoch=epoch),
             messages=(message,),
+            intents=self._to_remember(intent, sent),
             acts=(ActState(intent=intent.id, state="done"),),
             derivations=(Derivation(source=intent.thought_id, to=sent.id, kind="said"),),
+        )
+
+    def _to_remember(self, intent: _Open, sent: NewEvent) -> tuple[NewIntent, ...]:
+        """What was said is remembered if it was said, so it is wanted by the same commit."""
+        if not self._does_remember:
+            return ()
+        return (
+            NewIntent(
+                id=self._ids.new(),
+                cycle_id=intent.cycle_id,
+                cycle=intent.cycle,
+                # Behind what was said to the mind in this cycle.
+                ordinal=_BEHIND + intent.ordinal,
+                thought_id=intent.thought_id,
+                act=ACT,
+                content=keep_params(sent.id, "episode", _IMPORTANCE),
+            ),
         )
 
     def _refuse(self, intent: _Open, mind: UUID, slug: str, epoch: int, reason: str) -> Unit:

@@ -21,7 +21,7 @@ from noema.cognition.state import GOALS_KEPT
 from noema.core.canonical import canonical, escape, escape_tree
 from noema.core.clock import Clock, Ids, to_micros
 from noema.core.errors import Conflict, InvalidInput, NotFound, TooLarge
-from noema.core.identity import check_namespace
+from noema.core.identity import MAX_DEPTH, check_namespace
 from noema.db.tx import Database, Tx
 from noema.events.log import EventLog
 from noema.events.model import NewEvent, new_event
@@ -135,6 +135,7 @@ class Minds:
                 field="slug",
             )
         check_namespace(namespace)
+        memory = memory_namespace(namespace, slug)
         name = name or slug
         _check_name(name)
         chosen = merge_settings(DEFAULTS, settings or {})
@@ -147,6 +148,14 @@ class Minds:
                     return await _only(tx, slug)
             await store.insert_mind(
                 tx.conn, id_=mind, slug=slug, name=name, namespace=namespace, next_due=tx.now
+            )
+            await store.insert_place(
+                tx.conn,
+                grant=self._ids.new(),
+                namespace=namespace,
+                memory=memory,
+                actor=actor,
+                at=tx.now,
             )
             data = msgspec.to_builtins(chosen)
             await store.insert_settings(tx.conn, mind, 1, data, note="", actor=actor)
@@ -576,6 +585,19 @@ def idempotency_of(scope: str, key: str, body: Any, response: Mapping[str, Any])
         raise InvalidInput("An idempotency key has 1 to 200 characters.", field="Idempotency-Key")
     digest = sha256(canonical(body)).digest()
     return Idempotency(scope=scope, key=key, digest=digest, response=response)
+
+
+def memory_namespace(namespace: str, slug: str) -> str:
+    """Return where a mind remembers: `<namespace>/minds/<slug>`.
+
+    Raises InvalidInput where it lives so deep that there is no room below.
+    """
+    if namespace.count("/") + 3 > MAX_DEPTH:
+        raise InvalidInput(
+            f"A mind lives at most {MAX_DEPTH - 2} segments deep, for it remembers two below.",
+            field="namespace",
+        )
+    return f"{namespace}/minds/{slug}"
 
 
 async def _only(tx: Tx, slug: str) -> Mind:

@@ -150,7 +150,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A proposed thought. `features` are the process's own; attention adds those it owns.
 
     `key` says what it is about to say: of two with one key, one cycle admits the better only.
-    `raw` keeps the number each feature's curve was applied to.
+    `raw` keeps the number each feature's curve was applied to. `memory` is the memory that it
+    brings back, if it does.
     """
 
     process: str
@@ -163,6 +164,20 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     raw: Mapping[str, int] = msgspec.field(default_factory=dict)
     intent: Intent | None = None
     replies_to: UUID | None = None
+    memory: UUID | None = None
+
+
+class RecallHabit(msgspec.Struct, frozen=True, kw_only=True):
+    """When memory was asked last and may be asked again, by the mind's own time.
+
+    `focus` is the focus that was in force then. `levels` says of each memory (by its id) how used
+    the mind is to it, in micro-units, and as of when.
+    """
+
+    asked_us: int = 0
+    due_us: int = 0
+    focus: str = ""
+    levels: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
 class Brain(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +202,7 @@ class Brain(msgspec.Struct, frozen=True, kw_only=True):
     recent: tuple[str, ...]
     reflected_us: int
     log_before: int
+    recall: RecallHabit = RecallHabit()
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True):

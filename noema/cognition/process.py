@@ -17,15 +17,58 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+    """A memory that answers a question to the memory kernel.
+
+    `cosine` (None where there were no vectors) and `credibility` are micro-units, `trust` is the
+    rank of the route it came by (10 to 50). `at_us` is when it happened, or when we were told.
+    """
+
+    id: UUID
+    kind: str
+    text: str
+    speaker: str
+    at_us: int
+    cosine: int | None
+    trust: int
+    credibility: int
+    source: str
+
+
+class Recollection(msgspec.Struct, frozen=True, kw_only=True):
+    """What memory answered, best first. `degraded` says what was missing; None where nothing was.
+
+    `withheld` counts the memories that were found and whose label forbids to put them into a log
+    that others read.
+    """
+
+    memories: tuple[Recalled, ...] = ()
+    degraded: str | None = None
+    withheld: int = 0
+
+
+class Unanswered(Exception):  # noqa: N818
+    """A port could not answer. The reason is the program's words, never those of what was asked."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 class Ports(Protocol):
     """What a process can ask beyond its snapshot. Every answer is recorded with the cycle.
 
     A replay serves the recorded answers, so a process that asks is as repeatable as one that does
-    not.
+    not. What cannot be answered raises Unanswered; the process then proposes nothing, and an event
+    says why.
     """
 
     async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
         """Return the newest lines of the mind's log that hold any of the words."""
+        ...
+
+    async def recall(self, query: str, *, k: int) -> Recollection:
+        """Return what the memory kernel finds for the query, as the mind's own identity sees it."""
         ...
 
 

@@ -1,6 +1,6 @@
 """A cycle as events, and events as a cycle: what is written here is what replay reads back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -9,24 +9,34 @@ from uuid import UUID
 import msgspec
 
 from noema.cognition.attention import SCORER_VERSION
+from noema.cognition.keeping import ACT, keep_params
 from noema.cognition.model import Brain, Candidate, Group, Intent, Outcome, Scored, Slot
-from noema.cognition.process import Found
-from noema.cognition.state import STATE_VERSION, Concluded
+from noema.cognition.process import Found, Recollection
+from noema.cognition.state import STATE_VERSION, Concluded, Recall
 from noema.core.clock import Ids, from_micros, to_micros
 from noema.events.model import Event, NewEvent, new_event
 from noema.events.unit import Derivation, NewIntent
 
 REDACTED: Final = "[redacted]"
+RECALL: Final = "recall"
+"""The port that asks memory, and the process that uses it."""
 
 
 class PortAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process asked outside the snapshot, and got. `ordinal` counts within the process."""
+    """What one process asked outside the snapshot, and got. `ordinal` counts within the process.
+
+    The log was asked for `words` and gave `found`; memory was asked `query` and gave
+    `recollection`. `limit` is the most that was wanted of either.
+    """
 
     process: str
     ordinal: int
-    words: tuple[str, ...]
     limit: int
-    found: tuple[Found, ...]
+    port: str = "search_log"
+    words: tuple[str, ...] = ()
+    found: tuple[Found, ...] = ()
+    query: str = ""
+    recollection: Recollection | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +47,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One finished cycle, before it is written."""
+    """One finished cycle, before it is written. `does_remember`: there is a memory to write to."""
 
     id: UUID
     mind_id: UUID
@@ -53,6 +63,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     duration_us: int
     timer_due_us: int | None
     missed: int
+    does_remember: bool = False
 
 
 class RecordedCycle(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +91,11 @@ class RecordedCycle(msgspec.Struct, frozen=True, kw_only=True):
     failed: frozenset[str]
     completed: Event
     is_redacted: bool
+
+    @property
+    def recall(self) -> Recall | None:
+        """Whether memory was asked, and how that went."""
+        return recall_of(self.answers, self.failed)
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +149,8 @@ class Writing:
         }
         if candidate.replies_to is not None:
             data["replies_to"] = candidate.replies_to
+        if candidate.memory is not None:
+            data["memory"] = candidate.memory
         content: dict[str, Any] = {"text": candidate.text, "topic": candidate.topic}
         if candidate.key != candidate.topic:
             content["key"] = candidate.key
@@ -160,7 +178,8 @@ class Writing:
         if turn.timer_due_us is not None:
             due = {"due": from_micros(turn.timer_due_us), "missed": turn.missed}
             events.append(self._event("timer.fired", data=due))
-        events.extend(self._answer(a) for a in turn.answers)
+        answers = [self._answer(a) for a in turn.answers]
+        events.extend(answers)
         events.extend(
             self._event("process.failed", data={"process": f.process, "why": f.why})
             for f in turn.failures
@@ -179,18 +198,37 @@ class Writing:
         return Written(
             events=tuple(events),
             thoughts=tuple(t.id for t in self.thoughts),
-            derivations=self._derivations(),
-            intents=self._intents(),
+            derivations=self._derivations(answers),
+            intents=self._intents(concluded),
         )
 
     def _answer(self, answer: PortAnswer) -> NewEvent:
+        data: dict[str, Any] = {
+            "process": answer.process,
+            "ordinal": answer.ordinal,
+            "port": answer.port,
+        }
+        if answer.recollection is None:
+            return self._event(
+                "port.answered",
+                causes=tuple(dict.fromkeys(f.id for f in answer.found)),
+                data=data,
+                content={
+                    "request": {"words": answer.words, "limit": answer.limit},
+                    "answer": msgspec.to_builtins(answer.found),
+                },
+            )
+        recollection = answer.recollection
         return self._event(
             "port.answered",
-            causes=tuple(dict.fromkeys(f.id for f in answer.found)),
-            data={"process": answer.process, "ordinal": answer.ordinal, "port": "search_log"},
+            data=data
+            | {
+                "memories": [m.id for m in recollection.memories],
+                "withheld": recollection.withheld,
+            },
             content={
-                "request": {"words": answer.words, "limit": answer.limit},
-                "answer": msgspec.to_builtins(answer.found),
+                "request": {"query": answer.query, "limit": answer.limit},
+                "answer": msgspec.to_builtins(recollection),
             },
         )
 
@@ -248,34 +286,53 @@ class Writing:
         content = {"winner": admitted[0].candidate.text[:300]} if admitted else None
         return self._event("cycle.completed", data=data, content=content)
 
-    def _derivations(self) -> tuple[Derivation, ...]:
+    def _derivations(self, answers: Sequence[NewEvent]) -> tuple[Derivation, ...]:
         links: list[Derivation] = []
+        # From a memory forward to all that it caused: what was answered with it, what it became.
+        for answer, event in zip(self._turn.answers, answers, strict=True):
+            if answer.recollection is not None:
+                links.extend(
+                    Derivation(source=m.id, to=event.id, kind="answered")
+                    for m in answer.recollection.memories
+                )
         admitted = self._turn.outcome.admitted
         for scored, thought in zip(admitted, self.thoughts, strict=True):
+            candidate = scored.candidate
+            kind = "noticed"
+            if candidate.memory is not None:
+                links.append(Derivation(source=candidate.memory, to=thought.id, kind="recalled"))
+                kind = "reminded"
             links.extend(
-                Derivation(source=stimulus, to=thought.id, kind="noticed")
-                for stimulus in scored.candidate.stimuli
+                Derivation(source=stimulus, to=thought.id, kind=kind)
+                for stimulus in candidate.stimuli
             )
         return tuple(links)
 
-    def _intents(self) -> tuple[NewIntent, ...]:
+    def _intents(self, concluded: Concluded) -> tuple[NewIntent, ...]:
         intents = []
         admitted = self._turn.outcome.admitted
         for ordinal, (scored, thought) in enumerate(zip(admitted, self.thoughts, strict=True)):
             intent = scored.candidate.intent
             if intent is not None:
-                intents.append(
-                    NewIntent(
-                        id=self._ids.new(),
-                        cycle_id=self._turn.id,
-                        cycle=self._turn.brain.cycle,
-                        ordinal=ordinal,
-                        thought_id=thought.id,
-                        act=intent.act,
-                        content=intent.params,
-                    )
-                )
+                intents.append(self._intent(ordinal, thought, intent.act, intent.params))
+        if self._turn.does_remember:
+            for ordinal, keep in enumerate(concluded.keeps):
+                params = keep_params(keep.event, keep.kind, keep.importance)
+                intents.append(self._intent(ordinal, self.thoughts[keep.place], ACT, params))
         return tuple(intents)
+
+    def _intent(
+        self, ordinal: int, thought: NewEvent, act: str, params: Mapping[str, str]
+    ) -> NewIntent:
+        return NewIntent(
+            id=self._ids.new(),
+            cycle_id=self._turn.id,
+            cycle=self._turn.brain.cycle,
+            ordinal=ordinal,
+            thought_id=thought.id,
+            act=act,
+            content=params,
+        )
 
 
 def candidate_set(commitments: Sequence[bytes]) -> str:
@@ -341,7 +398,7 @@ def read_candidate(event: Event) -> Scored:
     data, content = event.data, event.content
     topic = f"{REDACTED} {event.id}" if event.is_redacted else content["topic"]
     intent = content.get("intent")
-    replies_to = data.get("replies_to")
+    replies_to, memory = data.get("replies_to"), data.get("memory")
     return Scored(
         candidate=Candidate(
             process=data["process"],
@@ -352,6 +409,7 @@ def read_candidate(event: Event) -> Scored:
             folded=data["folded"],
             intent=None if intent is None else msgspec.convert(intent, Intent),
             replies_to=None if replies_to is None else UUID(replies_to),
+            memory=None if memory is None else UUID(memory),
         ),
         ordinal=data["ordinal"],
         features=data["features"],
@@ -366,14 +424,31 @@ def read_candidate(event: Event) -> Scored:
 
 def read_answer(event: Event) -> PortAnswer:
     """Return what the event says was asked and answered; nothing of it where it was redacted."""
-    request = event.content.get("request", {"words": (), "limit": 0})
+    data, content = event.data, event.content
+    request = content.get("request", {})
+    if data["port"] == RECALL:
+        return PortAnswer(
+            process=data["process"],
+            ordinal=data["ordinal"],
+            port=RECALL,
+            query=request.get("query", ""),
+            limit=request.get("limit", 0),
+            recollection=msgspec.convert(content.get("answer", {}), Recollection),
+        )
     return PortAnswer(
-        process=event.data["process"],
-        ordinal=event.data["ordinal"],
-        words=tuple(request["words"]),
-        limit=request["limit"],
-        found=msgspec.convert(event.content.get("answer", []), tuple[Found, ...]),
+        process=data["process"],
+        ordinal=data["ordinal"],
+        words=tuple(request.get("words", ())),
+        limit=request.get("limit", 0),
+        found=msgspec.convert(content.get("answer", []), tuple[Found, ...]),
     )
+
+
+def recall_of(answers: Iterable[PortAnswer], failed: Container[str]) -> Recall | None:
+    """Return whether memory was asked, by a cycle's answers and failures, and how it went."""
+    if RECALL in failed:
+        return "failed"
+    return "answered" if any(a.port == RECALL for a in answers) else None
 
 
 def as_of(cycle: RecordedCycle) -> datetime:

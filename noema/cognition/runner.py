@@ -22,6 +22,7 @@ from noema.cognition import record, store
 from noema.cognition.cycle import Thinker, Trigger, decode_state, refold
 from noema.cognition.executive import Executive
 from noema.cognition.model import MICRO, Mind, MindSettings, Mode
+from noema.cognition.remembering import Remembering, identity_of
 from noema.cognition.state import STATE_VERSION, MindState, Modes, room
 from noema.core.clock import Clock, to_micros
 from noema.core.errors import LeaseLost, NoemaError, NotFound, Unavailable
@@ -42,7 +43,8 @@ _RETRY_S: Final = (1.0, 5.0, 15.0, 60.0)
 Checkpoint = Callable[[int], Awaitable[None]]
 """Called at every numbered await of a cycle, so that a test can end the process there.
 
-1 inputs read · 2 thought out, nothing kept · 3 committed · 4 acted.
+1 inputs read · 2 thought out, nothing kept · 3 committed · 4 acted. Beside the cycle, of what is to
+be remembered: 5 started · 6 written, result not kept · 7 result kept.
 """
 
 
@@ -74,7 +76,9 @@ class Runner:
         owner: UUID,
         lease_s: float = LEASE_S,
         checkpoint: Checkpoint = no_checkpoint,
+        remembering: Remembering | None = None,
     ) -> None:
+        self.remembering = remembering
         self.db = db
         self.events = events
         self.writer = writer
@@ -122,6 +126,8 @@ class Runner:
     async def run(self) -> None:
         """Hold leases and run their minds until `stop` was called."""
         async with asyncio.TaskGroup() as group:
+            if self.remembering is not None:
+                group.create_task(self.remembering.run(), name="remembering")
             while not self._stopping.is_set():
                 # Cleared before the work, not after: who asks meanwhile is not made to wait.
                 self._look.clear()
@@ -133,6 +139,8 @@ class Runner:
                 await _wait(self._look, self._lease_s / 3)
             for loop in self._held.values():
                 loop.stop()
+            if self.remembering is not None:
+                self.remembering.stop()
         await self._release()
 
     async def _renew(self) -> None:
@@ -251,6 +259,7 @@ class _MindLoop:
         state = await load_state(runner.db, runner.events, row, modes)
         self._cycle = state.cycle
         await self._act(state, modes)
+        self._remember(row)
         control: Sequence[Event] = ()
         stimuli: Sequence[Event] = ()
         ahead: Trigger | None = None
@@ -275,6 +284,7 @@ class _MindLoop:
                 trigger=trigger,
                 modes=modes,
                 epoch=self.epoch,
+                who=identity_of(row),
             )
             await runner.checkpoint(2)
             await runner.writer.submit(thought.unit)
@@ -296,6 +306,8 @@ class _MindLoop:
             if thought.has_intents:
                 await self._act(state, modes)
                 await runner.checkpoint(4)
+            if thought.has_intents or thought.has_memories:
+                self._remember(row)
 
     async def _read(self, state: MindState) -> tuple[Sequence[Event], Sequence[Event], Mind]:
         runner = self._runner
@@ -345,6 +357,10 @@ class _MindLoop:
         await self._runner.executive.act(
             mind=self._mind, slug=self.slug, epoch=self.epoch, may_act=may_act
         )
+
+    def _remember(self, row: Mind) -> None:
+        if self._runner.remembering is not None:
+            self._runner.remembering.owes(row, self.epoch)
 
     def _trigger(
         self,

@@ -6,14 +6,15 @@ its exits says so). Crash recovery and verify call the same two functions with w
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
 
 from noema.cognition import habits
-from noema.cognition.attention import FATIGUE_HALF_LIFE_US
+from noema.cognition.attention import FATIGUE_HALF_LIFE_US, RECALL_HALF_LIFE_US
 from noema.cognition.habits import TopicStats
+from noema.cognition.keeping import Keep, choose
 from noema.cognition.model import (
     MICRO,
     Brain,
@@ -24,6 +25,7 @@ from noema.cognition.model import (
     Mode,
     Outcome,
     Question,
+    RecallHabit,
     Slot,
     Stimulus,
 )
@@ -43,11 +45,19 @@ PENDING_FACTOR: Final = 3
 """Of what waits, this many times K compete in a cycle; the rest waits its turn."""
 
 DAY_US: Final = 86_400 * MICRO
+RECALL_PAUSE_US: Final = 2 * MICRO
+"""How long memory is not asked again after it answered, by the mind's own time."""
+
+RECALL_RETRY_US: Final = 30 * MICRO
+"""How long it is left alone after it did not."""
+
+RECALLED_KEPT: Final = 256
 FADED: Final = 20_000
 FATIGUE_STEP: Final = 50_000
 REDACTED_TEXT: Final = "[redacted]"
 
 Modes = Mapping[tuple[str, int], Mode]
+Recall = Literal["answered", "failed"]
 
 
 class MindState(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +91,8 @@ class MindState(msgspec.Struct, frozen=True, kw_only=True):
     observed_since_reflection: int = 0
     recent: tuple[str, ...] = ()
     reflected_us: int = 0
+    recall: RecallHabit = RecallHabit()
+    keeping: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
 class ModeChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +110,7 @@ class Concluded(msgspec.Struct, frozen=True, kw_only=True):
     state: MindState
     mode_change: ModeChange | None
     expired: tuple[Group, ...]
+    keeps: tuple[Keep, ...] = ()
 
 
 class _Fold:
@@ -285,6 +298,7 @@ def observe(
         recent=state.recent,
         reflected_us=state.reflected_us,
         log_before=max(cursor, state.control),
+        recall=state.recall,
     )
     return state, brain
 
@@ -315,9 +329,18 @@ def _decayed(slots: Sequence[Slot], now_us: int, settings: MindSettings) -> tupl
 
 
 def conclude(
-    state: MindState, brain: Brain, outcome: Outcome, thoughts: Sequence[UUID], modes: Modes
+    state: MindState,
+    brain: Brain,
+    outcome: Outcome,
+    thoughts: Sequence[UUID],
+    modes: Modes,
+    *,
+    recall: Recall | None = None,
 ) -> Concluded:
-    """Return the state after the cycle. `thoughts` are the ids of the admitted, best first."""
+    """Return the state after the cycle. `thoughts` are the ids of the admitted, best first.
+
+    `recall` says whether memory was asked in this cycle, and how that went.
+    """
     admitted = outcome.admitted
     topics = dict(state.topics)
     fatigue = dict(state.fatigue)
@@ -350,6 +373,7 @@ def conclude(
     ranked = sorted(enumerate(slots), key=lambda i: (-i[1].strength, -i[0]))
     kept = sorted(i for i, _ in ranked[: state.settings.capacity])
     pending, expired = _pending_after(state, brain, outcome)
+    keeps, keeping = choose(brain, outcome, state.keeping)
     recent = tuple(
         f"{s.candidate.process}: {s.candidate.text[:160]}"
         for s in admitted
@@ -367,6 +391,8 @@ def conclude(
         recent=() if reflected else (*state.recent, *recent)[-RECENT_KEPT:],
         reflected_us=brain.now_us if reflected else state.reflected_us,
         quiet_timers=state.quiet_timers + 1 if brain.trigger == "timer" else state.quiet_timers,
+        recall=_recall_after(brain, outcome, recall),
+        keeping=keeping,
     )
     change = _exit(state, brain, modes)
     if change is not None:
@@ -380,7 +406,28 @@ def conclude(
             quiet_timers=0,
             focus="" if mode.name != "focused" else state.focus,
         )
-    return Concluded(state=state, mode_change=change, expired=expired)
+    return Concluded(state=state, mode_change=change, expired=expired, keeps=keeps)
+
+
+def _recall_after(brain: Brain, outcome: Outcome, recall: Recall | None) -> RecallHabit:
+    now_us, habit = brain.now_us, brain.recall
+    brought_back = [s.candidate.memory for s in outcome.admitted if s.candidate.memory is not None]
+    if brought_back:
+        levels = dict(habit.levels)
+        for memory in brought_back:
+            level, at_us = levels.pop(str(memory), (0, 0))
+            level = habits.decay(level, now_us - at_us, RECALL_HALF_LIFE_US)
+            levels[str(memory)] = ((level + MICRO) // 2, now_us)
+        # The order is that of the last time, so the ones left out are those not met for longest.
+        kept = dict(list(levels.items())[-RECALLED_KEPT:])
+        habit = msgspec.structs.replace(habit, levels=kept)
+    if recall is None:
+        return habit
+    pause_us = RECALL_PAUSE_US if recall == "answered" else RECALL_RETRY_US
+    habit = msgspec.structs.replace(habit, due_us=now_us + pause_us)
+    if recall == "failed":
+        return habit
+    return msgspec.structs.replace(habit, asked_us=now_us, focus=brain.focus)
 
 
 def _pending_after(

@@ -18,6 +18,20 @@ _INSERT_MIND = """
     VALUES ($1, $2, $3, $4, 'awake', 1, $5)
 """
 
+# A mind remembers in a namespace of its own, below the one it lives in.
+_INSERT_PLACES = """
+    INSERT INTO namespaces (path, tenant, created_by, created_at)
+    SELECT p.path, split_part(p.path, '/', 1), $2, $3 FROM unnest($1::text[]) AS p(path)
+    WHERE EXISTS (SELECT FROM tenants t WHERE t.name = split_part(p.path, '/', 1))
+    ON CONFLICT DO NOTHING
+"""
+
+# Whoever acts where the mind lives reads what it remembers, until somebody revokes that.
+_LET_READ = """
+    INSERT INTO grants (id, namespace, subtree, to_namespace, granted_by, t_valid_from)
+    VALUES ($1, $2, $2, $3, $4, $5)
+"""
+
 _MINDS = """
     SELECT m.id, m.slug, m.name, m.namespace, m.status, m.mode, m.mode_epoch, m.mode_until,
            m.cursor, m.next_due, m.settings_version, m.cycles, m.pending, m.last_cycle_at,
@@ -137,7 +151,8 @@ _GOAL = "SELECT id, text, priority, actor, created_at, closed_at FROM goals WHER
 
 _OPEN_INTENTS = """
     SELECT id, cycle_id, cycle, ordinal, thought_id, act, content, state FROM intents
-    WHERE mind_id = $1 AND state IN ('pending', 'started') ORDER BY cycle, ordinal LIMIT $2
+    WHERE mind_id = $1 AND state IN ('pending', 'started') AND (act = 'remember') = $2
+    ORDER BY cycle, ordinal, id LIMIT $3
 """
 
 _CONVERSATIONS = """
@@ -163,6 +178,14 @@ async def insert_mind(
         await conn.execute(_INSERT_MIND, id_, slug, escape(name), namespace, next_due)
     except asyncpg.UniqueViolationError:
         raise Conflict(f"There is a mind {slug} already; choose another slug.") from None
+
+
+async def insert_place(
+    conn: Conn, *, grant: UUID, namespace: str, memory: str, actor: str, at: datetime
+) -> None:
+    """Make the namespace that a mind remembers in, readable from the one it lives in."""
+    await conn.execute(_INSERT_PLACES, [f"{namespace}/minds", memory], actor, at)
+    await conn.execute(_LET_READ, grant, memory, namespace, actor, at)
 
 
 async def minds(
@@ -284,8 +307,10 @@ async def count_open_goals(conn: Conn, mind: UUID) -> int:
     return int(await conn.fetchval(_COUNT_GOALS, mind))
 
 
-async def open_intents(conn: Conn, mind: UUID, *, limit: int) -> Sequence[Mapping[str, Any]]:
-    rows = await conn.fetch(_OPEN_INTENTS, mind, limit)
+async def open_intents(
+    conn: Conn, mind: UUID, *, to_remember: bool, limit: int
+) -> Sequence[Mapping[str, Any]]:
+    rows = await conn.fetch(_OPEN_INTENTS, mind, to_remember, limit)
     return [{**r, "content": unescape_tree(r["content"])} for r in rows]
 
 

@@ -1,7 +1,7 @@
 """The way to the database: a pool, transactions with one fixed time, dedicated connections."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -91,6 +91,16 @@ class Database:
             yield Tx(conn, self._clock.now())
 
     @asynccontextmanager
+    async def statements(self) -> AsyncIterator[Tx]:
+        """Yield a connection without a transaction: each statement sees what is committed by then.
+
+        For reads that can bear that and are too many for the two extra round trips. Raises
+        Unavailable as `transaction` does.
+        """
+        async with self._acquired() as conn:
+            yield Tx(conn, self._clock.now())
+
+    @asynccontextmanager
     async def _acquired(
         self,
     ) -> AsyncIterator["asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"]:
@@ -121,12 +131,23 @@ class Database:
 
 @asynccontextmanager
 async def connect(
-    dsn: str, *, clock: Clock, min_size: int = 1, max_size: int = 10, role: str | None = None
+    dsn: str,
+    *,
+    clock: Clock,
+    min_size: int = 1,
+    max_size: int = 10,
+    role: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    is_reset: bool = False,
 ) -> AsyncIterator[Database]:
     """Yield a Database on a pool that is closed afterwards.
 
-    With `role`, every connection acts as that role from its first statement on. Raises Unavailable
-    when the server cannot be reached or refuses, DatabaseTooOld when it is older than 15.
+    With `role`, every connection acts as that role from its first statement on; `settings` are the
+    session's from the start. A connection goes back to the pool as it is, which saves a round trip:
+    open transactions are rolled back, settings are local to them, and whoever listens or locks for
+    longer has a connection of their own. With `is_reset` the server resets the session as well.
+    Raises Unavailable when the server cannot be reached or refuses, DatabaseTooOld when it is older
+    than 15.
     """
     place = place_of(dsn)
     with _refusal_is_unavailable(place):
@@ -137,7 +158,8 @@ async def connect(
             init=_prepare,
             timeout=_CONNECT_TIMEOUT_S,
             command_timeout=_COMMAND_TIMEOUT_S,
-            server_settings=_session(role),
+            reset=None if is_reset else _leave,
+            server_settings={**(settings or {}), **_session(role)},
         )
     try:
         yield Database(pool, clock=clock, place=place)
@@ -250,6 +272,10 @@ async def _prepare(conn: "asyncpg.Connection[asyncpg.Record]") -> None:
         encoder=msgspec.json.encode,
         decoder=msgspec.json.decode,
     )
+
+
+async def _leave(conn: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Reset nothing."""
 
 
 def _to_jsonb(value: Any) -> bytes:

@@ -51,6 +51,18 @@ class EventLog:
         """
         return await store.claim_key(tx.conn, idempotency)
 
+    async def answered(self, idempotency: Idempotency) -> Mapping[str, Any] | None:
+        """Return what was answered when the key came before, None where it did not.
+
+        Raises IdempotencyReuse as `claim` does, and claims nothing.
+        """
+        async with self._db.reading() as tx:
+            return await store.answered(tx.conn, idempotency)
+
+    async def answer(self, tx: Tx, idempotency: Idempotency, response: Mapping[str, Any]) -> None:
+        """Keep the (escaped) answer of a key that this transaction has claimed."""
+        await store.keep_answer(tx.conn, idempotency, response)
+
     async def after(
         self,
         seq: int,

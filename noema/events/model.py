@@ -38,7 +38,8 @@ CATALOGUE: Final[Mapping[str, str]] = {
     "timer.fired": "A timer came due. data: due, missed (earlier ones that coalesced into this).",
     "candidate.scored": (
         "One proposed thought and how it fared. data: process, ordinal, stimuli folded, raw, "
-        "features, contributions, score, gate, rank, admitted; content: text, topic, key."
+        "features, contributions, score, gate, rank, admitted, memory (that it brings back); "
+        "content: text, topic, key."
     ),
     "thought.admitted": (
         "A candidate that won a place. data: candidate, process, rank, score; content: text, topic."
@@ -51,8 +52,8 @@ CATALOGUE: Final[Mapping[str, str]] = {
         "threshold, k, versions, candidate_set, winner, margin, timings."
     ),
     "port.answered": (
-        "What a process asked outside the snapshot and got. data: process, ordinal, port; "
-        "content: request, answer."
+        "What a process asked outside the snapshot and got. data: process, ordinal, port, "
+        "memories, withheld (found, and not for the log); content: request, answer."
     ),
     "stimulus.expired": (
         "Stimuli that waited too long for attention. data: folded, waited (cycles)."
@@ -60,8 +61,15 @@ CATALOGUE: Final[Mapping[str, str]] = {
     "process.failed": "A process failed or was late and proposed nothing. data: process, why.",
     "action.started": "An act is about to touch the world. data: intent, act.",
     "action.completed": "An act is done. data: intent, act.",
-    "action.refused": "An act was refused. data: intent, act, reason.",
+    "action.refused": "An act was refused. data: intent, act, reason; content: said (by memory).",
     "action.outcome_unknown": "An act was started and its result never came. data: intent, act.",
+    "memory.written": (
+        "A thought became a memory, or met one that says the same. data: intent, act, memory, "
+        "outcome, kind."
+    ),
+    "memory.waits": (
+        "Memory cannot take what is to be remembered; it is tried again. data: intent, act, reason."
+    ),
     "message.sent": "The mind said something. data: conversation, in_reply_to; content: text, to.",
     "daemon.started": "A daemon took up work on this database. data: version, protection.",
 }

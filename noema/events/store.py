@@ -152,12 +152,27 @@ _CLAIM_KEY = """
 
 _CLAIMED_KEY = "SELECT request_hash, response FROM idempotency_keys WHERE scope = $1 AND key = $2"
 
+_KEEP_ANSWER = "UPDATE idempotency_keys SET response = $3 WHERE scope = $1 AND key = $2"
+
 _PRUNE_KEYS = "DELETE FROM idempotency_keys WHERE created_at < $1"
 
 _AUDIT = """
     INSERT INTO audit_log
         (id, occurred_at, actor, agent_id, op, target, namespace, result, content, salt, commitment)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+"""
+
+# One document for many rows, as with events. A batch whose answer was lost is sent again whole.
+_AUDIT_MANY = """
+    INSERT INTO audit_log
+        (id, occurred_at, actor, agent_id, op, target, namespace, result, content, salt, commitment)
+    SELECT a.id, a.occurred_at, a.actor, a.agent_id, a.op, a.target, a.namespace, a.result,
+           a.content, decode(a.salt, 'base64'), decode(a.commitment, 'base64')
+    FROM jsonb_to_recordset($1::jsonb)
+             AS a(id uuid, occurred_at timestamptz, actor text, agent_id text, op text,
+                  target text, namespace text, result text, content jsonb, salt text,
+                  commitment text)
+    ON CONFLICT (id) DO NOTHING
 """
 
 # `op` may name a whole group: `user` finds `user.create`.
@@ -175,6 +190,11 @@ _SEARCH_AUDIT = """
       AND ($8::timestamptz IS NULL OR occurred_at < $8)
     ORDER BY seq DESC LIMIT $9
 """
+
+_AUDIT_COLUMNS: Final = (
+    "id", "occurred_at", "actor", "agent_id", "op", "target", "namespace", "result", "content",
+    "salt", "commitment",
+)  # fmt: skip
 
 _MOST_NAMED: Final = 150
 
@@ -541,11 +561,24 @@ async def claim_key(conn: Conn, wanted: Idempotency) -> Mapping[str, Any] | None
     key = escape(wanted.key)
     if await conn.fetchval(_CLAIM_KEY, wanted.scope, key, wanted.digest, dict(wanted.response)):
         return None
-    row = await conn.fetchrow(_CLAIMED_KEY, wanted.scope, key)
-    if row is None or bytes(row["request_hash"]) != wanted.digest:
+    before = await answered(conn, wanted)
+    if before is None:
         raise IdempotencyReuse(KEY_REUSED)
-    answered: Mapping[str, Any] = row["response"]
-    return answered
+    return before
+
+
+async def answered(conn: Conn, wanted: Idempotency) -> Mapping[str, Any] | None:
+    row = await conn.fetchrow(_CLAIMED_KEY, wanted.scope, escape(wanted.key))
+    if row is None:
+        return None
+    if bytes(row["request_hash"]) != wanted.digest:
+        raise IdempotencyReuse(KEY_REUSED)
+    response: Mapping[str, Any] = row["response"]
+    return response
+
+
+async def keep_answer(conn: Conn, claimed: Idempotency, response: Mapping[str, Any]) -> None:
+    await conn.execute(_KEEP_ANSWER, claimed.scope, escape(claimed.key), response)
 
 
 async def prune_keys(conn: Conn, older_than: datetime) -> None:
@@ -554,6 +587,16 @@ async def prune_keys(conn: Conn, older_than: datetime) -> None:
 
 async def audit(conn: Conn, values: Sequence[Any]) -> None:
     await conn.execute(_AUDIT, *values)
+
+
+async def audit_many(conn: Conn, rows: Sequence[Sequence[Any]]) -> None:
+    document = [dict(zip(_AUDIT_COLUMNS, row, strict=True)) for row in rows]
+    try:
+        await conn.execute(_AUDIT_MANY, document)
+    except asyncpg.PostgresError as exc:
+        if connection_lost(exc, conn):
+            raise
+        raise Unavailable(f"The audit log cannot be written: {exc}") from exc
 
 
 async def search_audit(conn: Conn, *, values: Sequence[Any]) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """What cognitive code knows of models: roles and shapes, never vendors.
 
-Money is in micro-units of one currency; prices are micro-units per million tokens. The token classes
-of a `Usage` are disjoint: what was read from a cache is not input, what was reasoned is not output.
+Money is in micro-units of one currency; prices are micro-units per million tokens. The token
+classes of a `Usage` are disjoint: what was read from a cache is not input, what was reasoned is not
+output.
 """
 
 from collections.abc import Mapping, Sequence

@@ -12,9 +12,9 @@ from noema.memory.model import EffectivePolicy, Scope
 class Frame:
     """One syscall under way: role, policy, tenant and rate are settled; the body does the work.
 
-    `target` (`memory:<id>`) and `detail` (`returned=2 tokens=60 driver=baseline`) are what its audit
-    row will say; the body fills them in. A body with a transaction of its own writes the row in it
-    and sets `is_recorded`; the prologue records every other outcome.
+    `target` (`memory:<id>`) and `detail` (`returned=2 tokens=60 driver=baseline`) are what its
+    audit row will say; the body fills them in. A body with a transaction of its own writes the row
+    in it and sets `is_recorded`; the prologue records every other outcome.
     """
 
     who: Identity

@@ -153,7 +153,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """mem_read: one memory. `history` adds the chain of what it superseded and what superseded it."""
+    """mem_read: one memory. `history` adds what it superseded and what superseded it."""
 
     id: UUID
     history: bool = False
@@ -166,10 +166,8 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[Memory, ...] = ()
 
 
-class Search(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
-):
-    """mem_search. `token_budget` counts ceil(characters / 4) a row, and keeps the first whatever it costs.
+class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """mem_search. `token_budget` counts ceil(characters / 4) a row; the first is always kept.
 
     `valid_only` false opens the lane of closed, disputed and retracted rows as well; `as_of` asks
     what held, and was known, and might be seen, at that moment. `sensitive` keeps the query out of
@@ -239,7 +237,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `content` is the typed content of the kind. `derived_from` names readable memories this one
     rests on: it is no more trusted and no less protected than any of them. `supersedes` replaces
     one current memory of the caller's own namespace. `refresh` replaces the current memory of the
-    same `source` (a pointer, or a cached copy). `importance` is 0 to 1. `is_async` answers a ticket.
+    same `source` (a pointer, or a cached copy). `importance` is 0 to 1. `is_async` answers a
+    ticket.
     """
 
     text: str | None = None
@@ -299,7 +298,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts over what the caller sees; the rest over its own audit rows of the last 24 hours.
+    """Counts over what the caller sees; the rest over audit rows of its places, for 24 hours.
 
     `fault_hit_rate` and `average_working_set` are None where there was no fault and no assembly.
     """
@@ -350,7 +349,7 @@ class PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds in a namespace. `digest` changes with the directives, and is what one acknowledges."""
+    """What holds in a namespace; `digest` changes with the directives and is acknowledged."""
 
     namespace: str
     driver: str
@@ -408,8 +407,8 @@ class Explain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict, each rule that was looked at, and which grants opened the door.
 
-    `namespaces` are those the viewer sees by place; `is_found_by_search` is false for what is closed,
-    disputed or retracted, with the reason among `reasons`.
+    `namespaces` are those the viewer sees by place; `is_found_by_search` is false for what is
+    closed, disputed or retracted, with the reason among `reasons`.
     """
 
     id: UUID
@@ -422,8 +421,19 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     grants: tuple[Grant, ...] = ()
 
 
+class Stayed(msgspec.Struct, frozen=True, kw_only=True):
+    """A memory that a restore could not bring back, and why."""
+
+    id: UUID
+    reason: str
+
+
 class Retraction(msgspec.Struct, frozen=True, kw_only=True):
-    """A source withdrawn with everything derived from it; undone, `restored_at` says when."""
+    """A source withdrawn with everything derived from it; undone, `restored_at` says when.
+
+    `memories` are those the caller may see; `elsewhere` counts the rest. `stayed` are those that
+    the restore left withdrawn.
+    """
 
     id: UUID
     namespace: str
@@ -434,10 +444,15 @@ class Retraction(msgspec.Struct, frozen=True, kw_only=True):
     retracted_at: datetime
     restored_at: datetime | None = None
     restored_by: str | None = None
+    elsewhere: int = 0
+    stayed: tuple[Stayed, ...] = ()
 
 
 class ConflictCase(msgspec.Struct, frozen=True, kw_only=True):
-    """What the conflict check made of a newcomer and one neighbour."""
+    """What the conflict check made of a newcomer and one neighbour, or people made of it since.
+
+    The newcomer is what was told later. A text that the reader may not see is empty.
+    """
 
     id: UUID
     namespace: str
@@ -447,7 +462,9 @@ class ConflictCase(msgspec.Struct, frozen=True, kw_only=True):
     incumbent_text: str
     judge: str
     reason: str
-    outcome: Literal["newcomer_wins", "newcomer_disputed", "for_review", "coexist"]
+    outcome: Literal[
+        "newcomer_wins", "incumbent_wins", "newcomer_disputed", "for_review", "coexist"
+    ]
     decided_by: str
     decided_at: datetime
     reverted_at: datetime | None = None

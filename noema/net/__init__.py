@@ -1,1 +1,1 @@
-"""HTTP to the outside: bounded in time and size."""
+"""HTTP to the outside: bounded in time, size and tries, and silent about its keys."""

@@ -44,6 +44,7 @@ from noema.cognition.state import (
 )
 from noema.events.model import REDACTED, Event, NewEvent
 from noema.replay.compare import (
+    Differs,
     compare_content,
     compare_data,
     compare_frame,
@@ -140,7 +141,9 @@ class Checker:
             brain = msgspec.structs.replace(brain, mode=mode)
             state = msgspec.structs.replace(state, mode=mode.name, mode_version=mode.version)
         modes = self._modes_then(cycle)
-        return conclude(state, brain, recorded.outcome, recorded.thoughts, modes).state
+        return conclude(
+            state, brain, recorded.outcome, recorded.thoughts, modes, recall=recorded.recall
+        ).state
 
     def _modes_then(self, cycle: Recorded) -> Modes:
         changes = ((e.data["to"], e.data["version"]) for e in cycle.of("mode.changed"))
@@ -152,7 +155,8 @@ class Checker:
         """Think the cycle again; return the state after it, raise Differs at a difference."""
         state, brain = self.observe(state, cycle)
         self._compare_observed(cycle, state, brain)
-        outcome = attend(await self._propose(brain, cycle), brain)
+        proposals, asked_else = await self._propose(brain, cycle)
+        outcome = attend(proposals, brain)
         await asyncio.sleep(0)
         turn = self._turn(cycle, state, brain, outcome)
         places = [(s.candidate.process, s.ordinal) for s in outcome.scored]
@@ -167,8 +171,15 @@ class Checker:
         await asyncio.sleep(0)
         await self._compare_candidates(cycle, outcome, events, writing.candidates)
         self._compare_thoughts(cycle, writing, events, thoughts)
+        if asked_else is not None:
+            raise asked_else
         concluded = conclude(
-            state, brain, outcome, [t.id for t in writing.thoughts], self._modes_then(cycle)
+            state,
+            brain,
+            outcome,
+            [t.id for t in writing.thoughts],
+            self._modes_then(cycle),
+            recall=cycle.recall,
         )
         made = writing.finish(concluded).events
         for type_ in ("stimulus.expired", "mode.changed", "workspace.broadcast"):
@@ -198,7 +209,14 @@ class Checker:
                     is_inexact=name in ("mode", "mode_version"),
                 )  # fmt: skip
 
-    async def _propose(self, brain: Brain, cycle: Recorded) -> list[Proposal]:
+    async def _propose(
+        self, brain: Brain, cycle: Recorded
+    ) -> tuple[list[Proposal], Differs | None]:
+        """Return all proposals, and how the first that asks something else than it did differs.
+
+        That one's proposals are taken as recorded: what led it to ask something else is likely to
+        show in others, and names the matter better.
+        """
         number = cycle.head.number
         failed = {e.data.get("process") for e in cycle.of("process.failed")}
         answers: dict[str, list[PortAnswer]] = {}
@@ -208,6 +226,7 @@ class Checker:
             if event.is_redacted:
                 unknown.add(str(event.data.get("process")))
         proposals: list[Proposal] = []
+        asked_else: Differs | None = None
         for index, name in enumerate(cycle.head.processes):
             process, recorded = self._processes.get(name), cycle.head.versions.get(name)
             if name in failed:
@@ -223,10 +242,15 @@ class Checker:
                 what = f"{name} fails now and did not then: {type(exc).__name__}"
                 values = "proposals", "a failure"
                 raise_difference(number, None, "process.failed", values, "", what)
-            ports.close()
-            proposals.extend(Proposal(index, i, c) for i, c in enumerate(made))
+            try:
+                ports.close()
+            except Differs as exc:
+                asked_else = asked_else or exc
+                proposals.extend(proposals_of(cycle, index, name))
+            else:
+                proposals.extend(Proposal(index, i, c) for i, c in enumerate(made))
             await asyncio.sleep(0)
-        return proposals
+        return proposals, asked_else
 
     def _note_recorded(
         self,

@@ -6,10 +6,11 @@ from uuid import UUID
 
 import msgspec
 
-from noema.cognition.attention import OWNED, Proposal
+from noema.cognition.attention import Proposal, owned_of
 from noema.cognition.model import Candidate
-from noema.cognition.process import Found
-from noema.cognition.record import PortAnswer, read_candidate
+from noema.cognition.process import Found, Recollection
+from noema.cognition.record import RECALL, PortAnswer, read_answer, read_candidate, recall_of
+from noema.cognition.state import Recall
 from noema.events.model import Event
 from noema.replay.compare import raise_difference
 
@@ -51,6 +52,12 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     def inputs(self) -> tuple[Event, ...]:
         return (*self.control, *self.stimuli)
 
+    @property
+    def recall(self) -> Recall | None:
+        """Whether memory was asked in this cycle, and how that went."""
+        failed = {str(e.data.get("process")) for e in self.of("process.failed")}
+        return recall_of([read_answer(e) for e in self.of("port.answered")], failed)
+
     def of(self, type_: str) -> list[Event]:
         """Return the cycle's own events of the type, in order."""
         return [e for e in self.events if e.type == type_]
@@ -66,17 +73,31 @@ class RecordedPorts:
         self.problem: str | None = None
 
     async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
-        answer = self._left.pop(0) if self._left else None
+        answer = self._next("the log")
         if answer is None:
-            self.problem = f"{self._process} asks more of the log than it did"
             return ()
-        if answer.words != tuple(words) or answer.limit != limit:
+        if answer.words != tuple(words) or answer.limit != limit or answer.port == RECALL:
             self.problem = f"{self._process} asks the log something else than it did"
         return answer.found
 
+    async def recall(self, query: str, *, k: int) -> Recollection:
+        answer = self._next("memory")
+        if answer is None:
+            return Recollection()
+        if answer.query != query or answer.limit != k or answer.recollection is None:
+            self.problem = f"{self._process} asks memory something else than it did"
+        return answer.recollection or Recollection()
+
+    def _next(self, whom: str) -> PortAnswer | None:
+        if self._left:
+            return self._left.pop(0)
+        self.problem = f"{self._process} asks more of {whom} than it did"
+        return None
+
     def close(self) -> None:
         if self._left and self.problem is None:
-            self.problem = f"{self._process} asks less of the log than it did"
+            whom = "memory" if self._left[0].port == RECALL else "the log"
+            self.problem = f"{self._process} asks less of {whom} than it did"
         if self.problem is not None:
             values = "the request on record", "another request"
             raise_difference(
@@ -103,10 +124,11 @@ def proposals_of(cycle: Recorded, index: int, name: str) -> list[Proposal]:
     for event in cycle.of("candidate.scored"):
         if event.data.get("process") == name:
             scored = read_candidate(event)
+            owned = owned_of(scored.candidate)
             candidate: Candidate = msgspec.structs.replace(
                 scored.candidate,
-                features={k: v for k, v in scored.features.items() if k not in OWNED},
-                raw={k: v for k, v in scored.raw.items() if k not in OWNED},
+                features={k: v for k, v in scored.features.items() if k not in owned},
+                raw={k: v for k, v in scored.raw.items() if k not in owned},
             )
             proposals.append(Proposal(index, scored.ordinal, candidate))
     return proposals

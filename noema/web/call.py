@@ -31,6 +31,8 @@ class Call:
     bearer: Bearer | None = None
     body: bytes = b""
     form: Mapping[str, str] = field(default_factory=dict)
+    is_dispatched: bool = False
+    """Whether a syscall has begun, which puts every outcome on record itself."""
 
     @property
     def who(self) -> Identity:
@@ -83,7 +85,11 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One line of the table of routes; `is_keyed` where it heeds an idempotency key."""
+    """One line of the table of routes; `is_keyed` where it heeds an idempotency key.
+
+    `op` is the syscall the route leads to: what is turned away before it begins is on record under
+    that name.
+    """
 
     method: Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
     path: str
@@ -97,3 +103,4 @@ class Endpoint:
     limit_bytes: int = 1024 * 1024
     is_page: bool = False
     is_keyed: bool = False
+    op: str | None = None

@@ -293,6 +293,7 @@ class AuditFilter:
 
     who: str = ""
     verb: str = ""
+    syscall: str = ""
     target: str = ""
     outcome: str = ""
     from_: str = ""
@@ -302,7 +303,9 @@ class AuditFilter:
     @property
     def is_set(self) -> bool:
         """Whether anything is left out."""
-        return any((self.who, self.verb, self.target, self.outcome, self.from_, self.to))
+        return any(
+            (self.who, self.verb, self.syscall, self.target, self.outcome, self.from_, self.to)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +315,7 @@ class AuditPage:
     rows: tuple[AuditLine, ...]
     filter: AuditFilter
     verbs: tuple[str, ...]
+    syscalls: tuple[str, ...]
     scope: tuple[str, ...] | None
     older: str | None
     newest: str | None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from math import isfinite
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -19,6 +20,12 @@ from noema.core.errors import InvalidInput
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 _PATH = re.compile(r" - at `\$\.?([^`]*)`")
+# What msgspec says with a piece of the body in it, and the same without.
+_QUOTING: Final = {
+    "Invalid enum value": "Invalid enum value",
+    "Invalid value": "Invalid value",
+    "Object contains unknown field": "Object contains an unknown field",
+}
 _MAX_LIMIT: Final = 500
 _MOST_DIGITS: Final = 18
 
@@ -98,6 +105,19 @@ class ReplayBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last: int | None = msgspec.field(default=None, name="to")
 
 
+class Malformed(InvalidInput):
+    """A body that is not of its type. `unquoted` says so without a word of the body's own."""
+
+    def __init__(self, message: str, *, field: str | None, unquoted: str) -> None:
+        super().__init__(message, field=field)
+        self.unquoted = unquoted
+
+
+def unquoted(exc: Exception) -> Exception:
+    """Return the error as a log may have it: a body may be what nobody should keep."""
+    return InvalidInput(exc.unquoted, field=exc.field) if isinstance(exc, Malformed) else exc
+
+
 def decode(body: bytes, type_: type[T]) -> T:
     """Return the body as that type, or raise InvalidInput that names what is wrong and where."""
     try:
@@ -112,11 +132,25 @@ def decode(body: bytes, type_: type[T]) -> T:
         fault = str(exc)
     # JSON may spell half a surrogate pair; Python holds it, and the log keeps it escaped.
     try:
-        return msgspec.convert(json.loads(body), type_)
+        return msgspec.convert(_loads(body), type_)
     except msgspec.ValidationError as exc:
         raise _invalid(exc) from None
     except (ValueError, RecursionError):
         raise InvalidInput(f"The body is not JSON: {fault}.") from None
+
+
+def _loads(body: bytes) -> Any:
+    """Return what JSON says, and nothing that only Python takes for it."""
+    return json.loads(body.decode("utf-8-sig"), parse_constant=_no_number, parse_float=_finite)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if isfinite(number) else _no_number("infinity")
 
 
 def _invalid(exc: msgspec.ValidationError) -> InvalidInput:
@@ -127,7 +161,8 @@ def _invalid(exc: msgspec.ValidationError) -> InvalidInput:
     where = f"{field}: " if field else ""
     if "datetime" in message or "RFC3339" in message:
         message += "; write it like 2026-01-31T12:00:00Z"
-    return InvalidInput(f"{where}{message}.", field=field)
+    plain = next((told for start, told in _QUOTING.items() if message.startswith(start)), message)
+    return Malformed(f"{where}{message}.", field=field, unquoted=f"{where}{plain}.")
 
 
 def micro(value: float | str, field: str) -> int:

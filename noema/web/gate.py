@@ -32,9 +32,10 @@ from noema.core.errors import (
     Unauthorised,
     Unavailable,
 )
-from noema.web import problem
+from noema.web import forms, problem
 from noema.web.call import Call, Endpoint
 from noema.web.forwarded import client_address
+from noema.web.origin import transport_of
 from noema.web.refused import Refusals
 from noema.web.services import Services
 from noema.web.sighted import Sighted
@@ -152,21 +153,36 @@ class Gate:
                 await self._let_in(call, endpoint)
                 is_in = True
                 return await endpoint.handler(call)
-            except ClientDisconnect:
+            except ClientDisconnect as exc:
+                await self._tell_of_syscall(call, endpoint, exc)
                 return Response(status_code=499)
             except Denied as exc:
                 # What a domain refuses it has put on record itself.
-                if not is_in or isinstance(exc, OutOfReach):
+                if endpoint.op is None and (not is_in or isinstance(exc, OutOfReach)):
                     await self._refusals.tell(call, f"{endpoint.method} {endpoint.path}", exc)
+                await self._tell_of_syscall(call, endpoint, exc)
                 return await self.failed(call, exc, is_page=endpoint.is_page)
             except (NoemaError, HTTPException, MultiPartException, TimeoutError) as exc:
+                await self._tell_of_syscall(call, endpoint, exc)
                 return await self.failed(call, exc, is_page=endpoint.is_page)
             except Exception as exc:
                 # The last resort: what nobody foresaw is logged whole and shown as nothing.
                 log.exception("request_failed", path=request.url.path)
+                await self._tell_of_syscall(call, endpoint, exc)
                 return await self.failed(call, exc, is_page=endpoint.is_page)
 
         return handle
+
+    async def _tell_of_syscall(self, call: Call, endpoint: Endpoint, exc: Exception) -> None:
+        """Put a request on record that was turned away before its syscall began."""
+        if endpoint.op is None or call.is_dispatched:
+            return
+        if call.identity is None:
+            route = f"{endpoint.method} {endpoint.path}"
+            await self._refusals.tell(call, route, exc, verb=endpoint.op)
+        else:
+            told = forms.unquoted(exc)
+            await self._services.memory.refused(call.identity, endpoint.op, told)
 
     async def failed(self, call: Call, exc: Exception, *, is_page: bool) -> Response:
         """Return the error as a page for people, a problem for programs."""
@@ -232,7 +248,7 @@ class Gate:
         origin = Origin(
             address=address,
             user_agent=call.request.headers.get("user-agent", ""),
-            agent_id="http",
+            agent_id=transport_of(call.request),
         )
         try:
             return await self._services.access.bearer(token, origin=origin)

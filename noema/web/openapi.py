@@ -10,12 +10,12 @@ from noema import __version__
 from noema.core.identity import ConsoleRole
 from noema.web.call import Endpoint
 
-_PARAMETER = re.compile(r"{(\w+)}")
+_PARAMETER = re.compile(r"{(\w+)(?::path)?}")
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """Return the description of the API's endpoints."""
-    types = [e.takes for e in endpoints if e.takes is not None]
+    types = list(dict.fromkeys(e.takes for e in endpoints if e.takes is not None))
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
@@ -23,7 +23,8 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         operation = _operation(endpoint, by_type)
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
+        path = endpoint.path.replace(":path}", "}")
+        paths.setdefault(path, {})[endpoint.method.lower()] = operation
     components["Problem"] = {
         "type": "object",
         "required": ["type", "title", "status", "detail", "code"],
@@ -72,7 +73,7 @@ def _operation(endpoint: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
                 "schema": {"type": "string", "maxLength": 200},
             }
         )
-    slug = endpoint.path.strip("/").replace("/", "_").replace("{", "").replace("}", "")
+    slug = _PARAMETER.sub(r"\1", endpoint.path.strip("/")).replace("/", "_")
     operation: dict[str, Any] = {
         "operationId": f"{endpoint.method.lower()}_{slug}",
         "summary": endpoint.summary,

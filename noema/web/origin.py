@@ -1,11 +1,15 @@
 """Where a request came from, and whether who sent it proved lately who they are."""
 
+import re
 from typing import Final
+
+from starlette.requests import Request
 
 from noema.auth.model import Origin
 from noema.core.errors import Denied
 from noema.web.call import Call
 
+_CLI: Final = re.compile(r"noemactl(?:/[0-9.]+)?\Z")
 _DEVICE: Final = "device"
 
 
@@ -28,6 +32,15 @@ def origin_of(call: Call, *, agent_id: str = "console") -> Origin:
         agent_id=agent_id,
         device=call.request.cookies.get(device_cookie(call)) or None,
     )
+
+
+def transport_of(request: Request) -> str:
+    """Return what the audit log calls the way of a bearer token: `cli` for noemactl, else `http`.
+
+    The client says so itself. It is a label, and decides nothing: what one may do, and how far one
+    is trusted, is the same for both.
+    """
+    return "cli" if _CLI.match(request.headers.get("user-agent", "")) else "http"
 
 
 def is_fresh(call: Call) -> bool:

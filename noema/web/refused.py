@@ -6,12 +6,13 @@ from typing import Final
 import structlog
 
 from noema.auth.limits import Addresses, site_of
-from noema.core.act import Act, Outcome
+from noema.core.act import Act
 from noema.core.clock import Clock
-from noema.core.errors import Denied, NoemaError
+from noema.core.errors import NoemaError
 from noema.core.identity import NOWHERE
-from noema.events.audit import Audit
+from noema.events.audit import Audit, outcome_of, reason_of
 from noema.web.call import Call
+from noema.web.origin import transport_of
 
 log = structlog.get_logger()
 
@@ -34,22 +35,25 @@ class Refusals:
         self._all = Addresses(clock=clock, burst=_BURST, refill_s=_REFILL_S)
         self._told: OrderedDict[str, float] = OrderedDict()
 
-    async def tell(self, call: Call, route: str, exc: Denied) -> None:
+    async def tell(
+        self, call: Call, route: str, exc: Exception, *, verb: str = "request.refused"
+    ) -> None:
         """Add the row, unless it was told lately. `route` is the pattern, not what was sent."""
         client = call.request.client
         address = "unknown" if client is None else client.host
         who = call.identity
         actor = "anonymous" if who is None else who.actor
-        if not self._is_news(f"{actor} {site_of(address)} {route} {exc}"):
+        told = str(exc) if isinstance(exc, NoemaError) else reason_of(exc)
+        if not self._is_news(f"{actor} {site_of(address)} {route} {told}"):
             return
         act = Act(
             actor=actor,
-            agent_id="http" if who is None else who.agent_id,
+            agent_id=transport_of(call.request) if who is None else who.agent_id,
             namespace=NOWHERE if who is None else who.namespace,
-            verb="request.refused",
+            verb=verb,
             target=f"route:{route}",
-            outcome=Outcome.DENIED,
-            detail=f"{exc} From {address}",
+            outcome=outcome_of(exc),
+            detail=f"{told} From {address}",
         )
         try:
             await self._audit.record_alone(act)

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from noema.core.clock import Clock, SystemClock
-from noema.web import charts, views
+from noema.web import charts, memory_charts, views
 from noema.web.sighted import Hidden
 
 Theme = Literal["light", "dark"]
@@ -63,6 +63,7 @@ class NavItem:
 
 NAV: Final = (
     NavItem(key="m", label="Minds", href="/", name="minds"),
+    NavItem(key="y", label="Memories", href="/memories", name="memories"),
     NavItem(key="e", label="Events", href="/events", name="events"),
     NavItem(key="r", label="Replays", href="/replays", name="replays"),
     NavItem(key="s", label="System", href="/system", name="system"),
@@ -134,8 +135,11 @@ class Renderer:
         self._env.tests["hidden"] = _is_hidden
         self._env.globals.update(
             static=self._static_url,
+            bitemporal=memory_charts.bitemporal,
             heat=charts.heat,
+            largest_score=memory_charts.largest_score,
             percent=charts.percent,
+            score_bar=memory_charts.score_bar,
             slider=charts.slider,
             sparkline=charts.sparkline,
             stacks=charts.stacks,

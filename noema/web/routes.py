@@ -20,6 +20,7 @@ from noema.web.api import (
 )
 from noema.web.call import Call, Endpoint
 from noema.web.llm_routes import LLM
+from noema.web.mem_routes import MEM
 from noema.web.reply import Json
 
 _OPERATOR: Final = ConsoleRole.OPERATOR
@@ -236,6 +237,7 @@ API: Final[tuple[Endpoint, ...]] = (
         summary="One replay: progress, and the first difference.",
     ),
     *LLM,
+    *MEM,
 )  # fmt: skip
 
 STREAM: Final = Endpoint(

@@ -16,6 +16,7 @@ from noema.events.log import EventLog
 from noema.events.model import Event
 from noema.events.writer import Writer
 from noema.llm.desk import Llm
+from noema.memory.kernel import Kernel
 from noema.replay.model import Replay
 from noema.web.store import Pages
 
@@ -117,6 +118,9 @@ class Services(Protocol):
 
     @property
     def llm(self) -> Llm: ...
+
+    @property
+    def memory(self) -> Kernel: ...
 
     @property
     def health(self) -> Pulse: ...

@@ -15,9 +15,12 @@ from tests.bench.append import append_batch_50
 from tests.bench.cycles import cycles_per_second, cycles_slow_commits
 from tests.bench.latency import stimulus_latency
 from tests.bench.llm import llm_overhead
+from tests.bench.locomo import locomo
 from tests.bench.logins import logins
 from tests.bench.measure import Figure
 from tests.bench.memory import memory_10k
+from tests.bench.memory_search import mem_search
+from tests.bench.memory_write import mem_import, mem_write
 from tests.bench.place import Server, server
 from tests.bench.watchers import watchers
 
@@ -32,6 +35,10 @@ BENCHES: Final[dict[str, Bench]] = {
     "memory": memory_10k,
     "logins": logins,
     "llm_overhead": llm_overhead,
+    "mem_write": mem_write,
+    "mem_import": mem_import,
+    "mem_search": mem_search,
+    "locomo": locomo,
 }
 
 

@@ -73,7 +73,11 @@ async def is_settled(noema: Noema) -> bool:
     mind = await noema.minds.get("ada")
     waiting = await noema.minds.backlog(mind)
     spoken = await noema.minds.transcript(mind)
-    return mind.cycles > 0 and not waiting and not mind.pending and len(spoken) >= 2
+    async with noema.db.reading() as tx:
+        # What is to be remembered is written beside the cycles.
+        undone = await tx.conn.fetchval("SELECT count(*) FROM intents WHERE state <> 'done'")
+    is_through = mind.cycles > 0 and not waiting and not mind.pending and not undone
+    return is_through and len(spoken) >= 2
 
 
 async def check_whole(noema: Noema) -> None:

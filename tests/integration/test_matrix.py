@@ -38,6 +38,8 @@ PARAMETERS: Final = {
 OBSERVERS_MAY: Final = re.compile(
     r"/login|/setup|/logout|/theme|/namespace|/account(/|\Z)|/replays\Z|/v1/replays\Z"
     r"|.*/dry-run\Z|/v1/(login|account|sessions|tokens)(/|\Z)"
+    # Of memory, what one may do is for one's role in the namespace to say.
+    r"|/v1/mem/"
 )
 ADMINISTRATORS_ONLY: Final = re.compile(r"(/v1)?/(access|users|tenants|namespaces)(/|\Z)")
 

@@ -246,7 +246,7 @@ async def test_accounts_keep_the_tokens_and_minds_that_were_there_before_them(
         """,
     )
 
-    await migrate.up(empty_dsn)
+    await migrate.up(empty_dsn, target=4)
     conn = await asyncpg.connect(empty_dsn)
     try:
         paths = [r[0] for r in await conn.fetch("SELECT path FROM namespaces ORDER BY path")]
@@ -267,3 +267,31 @@ async def test_accounts_keep_the_tokens_and_minds_that_were_there_before_them(
 
     assert paths == ["acme/minds/ada", "home"]
     assert left == ["old"]
+
+
+async def test_minds_that_were_there_before_memory_get_a_place_to_remember_in(
+    empty_dsn: str,
+) -> None:
+    await migrate.up(empty_dsn, target=4)
+    await execute(
+        empty_dsn,
+        """
+        INSERT INTO tenants (name, created_by) VALUES ('acme', 'test');
+        INSERT INTO namespaces (path, tenant, created_by) VALUES ('acme/eng', 'acme', 'test');
+        INSERT INTO minds (id, slug, name, namespace)
+            VALUES (gen_random_uuid(), 'ada', 'Ada', 'acme/eng');
+        """,
+    )
+
+    await migrate.up(empty_dsn)
+    conn = await asyncpg.connect(empty_dsn)
+    try:
+        paths = [r[0] for r in await conn.fetch("SELECT path FROM namespaces ORDER BY path")]
+        grants = await conn.fetch("SELECT subtree, to_namespace, t_valid_to FROM grants")
+    finally:
+        await conn.close()
+    await migrate.down(empty_dsn, steps=1)
+    await migrate.up(empty_dsn)
+
+    assert paths == ["acme/eng", "acme/eng/minds", "acme/eng/minds/ada", "home"]
+    assert [tuple(g) for g in grants] == [("acme/eng/minds/ada", "acme/eng", None)]

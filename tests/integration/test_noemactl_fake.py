@@ -69,7 +69,7 @@ class Fake:
             def respond(self) -> None:
                 fake.respond(self)
 
-            do_GET = do_POST = do_PATCH = respond  # noqa: N815
+            do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = respond  # noqa: N815
 
             def log_message(self, *args: Any) -> None:
                 pass

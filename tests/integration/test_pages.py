@@ -150,7 +150,7 @@ class TestPages:
             ("/minds/ada/tuning", "Change a weight"),
             ("/events?q=zebra", "No event matches"),
             ("/replays", "Nothing has been replayed yet"),
-            ("/palette?q=zebra", "Nothing is called"),
+            ("/palette?q=zebra", "Memories about zebra"),
         ):
             answer = await browser.get(path)
             assert answer.status_code == 200, path

@@ -21,12 +21,13 @@ from noema.cognition.cycle import Thinker, decode_state, encode_state
 from noema.cognition.executive import Executive
 from noema.cognition.minds import Minds, NewStimulus
 from noema.cognition.model import Brain, Candidate, Mind
-from noema.cognition.process import Ports, Process
+from noema.cognition.process import Ports, Process, Recalled, Recollection
 from noema.cognition.processes import ALL
 from noema.cognition.runner import Runner, load_modes, load_state
 from noema.core.canonical import canonical, commitment
-from noema.core.clock import ManualClock, UuidV7Ids
+from noema.core.clock import ManualClock, UuidV7Ids, to_micros
 from noema.core.errors import InvalidInput, NotFound
+from noema.core.identity import Identity
 from noema.db.protection import choose_role
 from noema.db.tx import Database, connect, single
 from noema.events.log import EventLog
@@ -53,6 +54,24 @@ class Broken:
 
 
 PROCESSES: tuple[Process, ...] = (*ALL, Broken())
+
+
+class Remembers:
+    """A memory that holds one thing more or less like whatever it is asked for."""
+
+    async def recall(self, who: Identity, query: str, k: int) -> Recollection:
+        memory = Recalled(
+            id=UUID(int=len(query)),
+            kind="episode",
+            text=f"long ago: {query}",
+            speaker="",
+            at_us=to_micros(START - timedelta(days=30)),
+            cosine=700_000,
+            trust=10,
+            credibility=500_000,
+            source="",
+        )
+        return Recollection(memories=(memory,), withheld=1)
 
 
 def lines(batch: int, *, count: int, rare: int = 3) -> list[NewStimulus]:
@@ -95,7 +114,9 @@ async def housed(dsn: str, role: str | None) -> AsyncIterator[House]:
             db=db,
             events=events,
             writer=writer,
-            thinker=Thinker(processes=PROCESSES, events=events, clock=clock, ids=ids),
+            thinker=Thinker(
+                processes=PROCESSES, events=events, clock=clock, ids=ids, memory=Remembers()
+            ),
             executive=Executive(db=db, writer=writer, clock=clock, ids=ids),
             clock=clock,
             owner=ids.new(),
@@ -285,7 +306,7 @@ async def test_the_record_holds_what_it_is_meant_to_try(copy: Copy) -> None:
 
     for type_ in ("port.answered", "process.failed", "stimulus.expired", "mode.changed"):
         assert types.get(type_), type_
-    assert {"dialogue", "surprise", "perception", "reflection"} <= processes
+    assert {"dialogue", "surprise", "perception", "reflection", "recall"} <= processes
 
 
 async def test_a_range_is_verified_from_the_state_before_it(copy: Copy) -> None:
@@ -494,15 +515,19 @@ async def test_a_deleted_stimulus_is_noticed_where_it_was_observed(copy: Copy) -
     await copy.find(cycle=number)
 
 
-async def _cycle_with(copy: Copy, type_: str, *, offset: int = 0) -> tuple[UUID, int]:
+async def _cycle_with(
+    copy: Copy, type_: str, *, offset: int = 0, port: str | None = None
+) -> tuple[UUID, int]:
     row = await copy.one(
         """SELECT e.id, (c.data ->> 'number')::int AS number
         FROM cognitive_events e JOIN cognitive_events c
           ON c.type = 'cycle.completed' AND (c.cycle_id = e.cycle_id OR e.cycle_id IS NULL
               AND e.seq <= (c.data ->> 'control_through')::bigint)
-        WHERE e.type = $1 ORDER BY e.seq, c.seq OFFSET $2 LIMIT 1""",
+        WHERE e.type = $1 AND ($3::text IS NULL OR e.data ->> 'port' = $3)
+        ORDER BY e.seq, c.seq OFFSET $2 LIMIT 1""",
         type_,
         offset,
+        port,
     )
     return row["id"], row["number"]
 
@@ -619,10 +644,34 @@ async def test_a_deleted_consequence_is_named(copy: Copy, type_: str) -> None:
 
 
 async def test_a_falsified_answer_of_a_port_changes_what_was_proposed(copy: Copy) -> None:
-    event, number = await _cycle_with(copy, "port.answered", offset=1)
+    event, number = await _cycle_with(copy, "port.answered", offset=1, port="search_log")
     await _forge(copy, event, answer=[])
 
     await copy.find(cycle=number, feature="text")
+
+
+async def test_a_falsified_memory_changes_what_was_proposed(copy: Copy) -> None:
+    event, number = await _cycle_with(copy, "port.answered", port="recall")
+    row = await copy.one("SELECT content FROM cognitive_events WHERE id = $1", event)
+    answer = row["content"]["answer"]
+    answer["memories"][0]["text"] += " never"
+    await _forge(copy, event, answer=answer)
+
+    await copy.find(cycle=number, feature="text")
+
+
+async def test_a_question_to_memory_that_was_never_asked_is_named(copy: Copy) -> None:
+    event, number = await _cycle_with(copy, "port.answered", port="recall")
+    await _forge(copy, event, request={"query": "the weather", "limit": 8})
+
+    await copy.find(cycle=number, feature="port.answered")
+
+
+async def test_a_falsified_memory_of_a_candidate_is_named(copy: Copy) -> None:
+    candidate, number = await copy.candidate("e.data ->> 'process' = 'recall'")
+    await copy.set_data(candidate, "memory", str(uuid4()))
+
+    await copy.find(cycle=number, candidate=str(candidate), feature="memory")
 
 
 async def test_another_question_to_a_port_is_named(copy: Copy) -> None:

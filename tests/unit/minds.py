@@ -11,9 +11,18 @@ from noema.cognition.attention import attend
 from noema.cognition.cycle import propose
 from noema.cognition.defaults import DEFAULTS
 from noema.cognition.model import Brain, Exit, MindSettings, Mode
-from noema.cognition.process import Found, Process
+from noema.cognition.process import Found, Process, Recalled, Recollection, Unanswered
 from noema.cognition.processes import ALL
-from noema.cognition.record import RecordedCycle, Turn, Writing, read
+from noema.cognition.record import (
+    RECALL,
+    PortAnswer,
+    RecordedCycle,
+    Turn,
+    Writing,
+    Written,
+    read,
+    recall_of,
+)
 from noema.cognition.state import Concluded, MindState, conclude, observe
 from noema.core.clock import ManualClock, SequentialIds, to_micros
 from noema.events.model import Event, NewEvent, new_event
@@ -109,10 +118,58 @@ def brain_of(**changes: Any) -> Brain:
 
 
 class NoPorts:
-    """A log in which nothing is found."""
+    """A log and a memory in which nothing is found."""
 
     async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
         return ()
+
+    async def recall(self, query: str, *, k: int) -> Recollection:
+        return Recollection()
+
+
+class Asked(NoPorts):
+    """An empty log, and a memory that answers every question with the same, and keeps what it said.
+
+    `memories` None is a memory that does not answer.
+    """
+
+    def __init__(self, process: str, memories: Sequence[Recalled] | None) -> None:
+        self._process = process
+        self._memories = memories
+        self.answers: list[PortAnswer] = []
+
+    async def recall(self, query: str, *, k: int) -> Recollection:
+        if self._memories is None:
+            why = "unanswered: memory says unavailable"
+            raise Unanswered(why)
+        recollection = Recollection(memories=tuple(self._memories))
+        self.answers.append(
+            PortAnswer(
+                process=self._process,
+                ordinal=len(self.answers),
+                port=RECALL,
+                query=query,
+                limit=k,
+                recollection=recollection,
+            )
+        )
+        return recollection
+
+
+def remembered(number: int, text: str, **changes: Any) -> Recalled:
+    """A memory that memory finds: the number makes its id, and it is a week old."""
+    memory = Recalled(
+        id=UUID(int=number),
+        kind="episode",
+        text=text,
+        speaker="",
+        at_us=START_US - 7 * 86_400 * 1_000_000,
+        cosine=None,
+        trust=10,
+        credibility=500_000,
+        source="",
+    )
+    return msgspec.structs.replace(memory, **changes)
 
 
 class Log:
@@ -181,6 +238,7 @@ class Lived(msgspec.Struct, frozen=True, kw_only=True):
     brain: Brain
     concluded: Concluded
     recorded: RecordedCycle
+    written: Written
 
     @property
     def state(self) -> MindState:
@@ -196,12 +254,19 @@ async def live(
     at_s: float = 0,
     trigger: str = "stimulus",
     processes: Sequence[Process] = ALL,
+    memories: Sequence[Recalled] | None = (),
 ) -> Lived:
-    """Let the mind think one cycle."""
+    """Let the mind think one cycle; `memories` are what it finds whenever it asks memory."""
     now_us = START_US + int(at_s * 1_000_000)
     observed, brain = observe(state, control, stimuli, now_us=now_us, trigger=trigger, modes=MODES)
     clock = ManualClock(START)
-    proposed = await propose(processes, brain, lambda _: NoPorts(), clock=clock)
+    asked: list[Asked] = []
+
+    def ports(process: Process) -> Asked:
+        asked.append(Asked(process.name, memories))
+        return asked[-1]
+
+    proposed = await propose(processes, brain, ports, clock=clock)
     outcome = attend(proposed.proposals, brain)
     turn = Turn(
         id=log.ids.new(),
@@ -211,16 +276,24 @@ async def live(
         through=observed.cursor,
         control_through=observed.control,
         outcome=outcome,
-        answers=(),
+        answers=tuple(a for ports_ in asked for a in ports_.answers),
         failures=proposed.failures,
         timings_us=proposed.timings_us,
         versions={p.name: p.version for p in processes},
         duration_us=1,
         timer_due_us=None,
         missed=0,
+        does_remember=True,
     )
     writing = Writing(turn, log.ids)
-    concluded = conclude(observed, brain, outcome, [t.id for t in writing.thoughts], MODES)
+    concluded = conclude(
+        observed,
+        brain,
+        outcome,
+        [t.id for t in writing.thoughts],
+        MODES,
+        recall=recall_of(turn.answers, {f.process for f in turn.failures}),
+    )
     written = writing.finish(concluded)
     events = [log.kept(e) for e in written.events]
-    return Lived(brain=brain, concluded=concluded, recorded=read(events))
+    return Lived(brain=brain, concluded=concluded, recorded=read(events), written=written)

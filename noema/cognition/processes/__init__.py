@@ -10,6 +10,7 @@ from noema.cognition.processes.burst import Burst
 from noema.cognition.processes.dialogue import Dialogue
 from noema.cognition.processes.goal import GoalWatch
 from noema.cognition.processes.perception import Perception
+from noema.cognition.processes.recall import Recall
 from noema.cognition.processes.reflection import Reflection
 from noema.cognition.processes.surprise import Surprise
 
@@ -20,4 +21,5 @@ ALL: Final[tuple[Process, ...]] = (
     Surprise(),
     Perception(),
     Reflection(),
+    Recall(),
 )

@@ -20,7 +20,7 @@ _QUOTED: Final = 240
 _WAITING_FULL_S: Final = 60
 _MARKS = re.compile(r"[\s]+")
 # Words that carry a question rather than its matter.
-_COMMON: Final = frozenset(
+COMMON: Final = frozenset(
     [
         "about",
         "all",
@@ -114,7 +114,7 @@ class Dialogue:
 
 
 async def _answer(question: Question, brain: Brain, ports: Ports) -> Candidate:
-    asked = words(question.text) - _COMMON
+    asked = words(question.text) - COMMON
     in_focus = [(match(asked, words(s.text)), s.text) for s in brain.slots]
     found: Sequence[Found] = ()
     if asked:

@@ -22,7 +22,8 @@ MODEL: Final = f"hash-{DIMS}-v1"
 WEIGHT: Final = 0.2
 
 # What has letters or digits, in pieces that bound the work a word can make, and emoji.
-_WORD: Final = re.compile(r"\w{1,32}|[\u2600-\u27bf\U0001f000-\U0001faff]")
+_PIECE: Final = 32
+_WORD: Final = re.compile(rf"\w{{1,{_PIECE}}}|[\u2600-\u27bf\U0001f000-\U0001faff]")
 _GRAM: Final = 3
 _WORD_COUNTS: Final = 2
 _CACHED_WORDS: Final = 32_768
@@ -56,7 +57,7 @@ def vector_of(text: str) -> list[float]:
     """Return the text's vector of `DIMS` floats and length 1."""
     folded = normalize("NFKC", text).casefold()
     # Where there is nothing but punctuation, that is what the text is.
-    words: Sequence[str] = _WORD.findall(folded) or folded.split()
+    words: Sequence[str] = _WORD.findall(folded) or [part[:_PIECE] for part in folded.split()]
     sums = [0] * DIMS
     for word in words:
         for place, amount in _features(word):
@@ -72,7 +73,7 @@ def vector_of(text: str) -> list[float]:
 @lru_cache(maxsize=_CACHED_WORDS)
 def _features(word: str) -> tuple[tuple[int, int], ...]:
     """Return place and signed amount of the word and of its pieces, ends marked."""
-    marked = f"<{word[:64]}>"
+    marked = f"<{word}>"
     pieces = [marked[at : at + _GRAM] for at in range(len(marked) - _GRAM + 1)]
     return (
         _feature(f"w{word}", _WORD_COUNTS),

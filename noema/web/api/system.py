@@ -83,7 +83,8 @@ class _Gauges(Collector):
 async def metrics(call: Call) -> Response:
     registry = CollectorRegistry()
     registry.register(_Gauges(call.services))
-    return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+    text = generate_latest(registry) + call.services.memory.timings.text()
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 async def whoami(call: Call) -> Json:

@@ -8,17 +8,23 @@ from noema.web.pages import (
     access,
     account,
     audit,
+    conflicts,
     conversation,
     cycle,
     cycles,
     event,
     events,
+    graph,
     login,
+    memories,
+    memory,
+    memory_policy,
     mind,
     minds,
     palette,
     replays,
     setup,
+    shares,
     system,
     thought,
     tuning,
@@ -31,6 +37,7 @@ _OPERATOR: Final = ConsoleRole.OPERATOR
 _ADMIN: Final = ConsoleRole.ADMINISTRATOR
 _MIND: Final = "/minds/{slug}"
 _USER: Final = "/access/users/{name}"
+_MEMORY: Final = "/memories/{id}"
 
 ROUTES: Final[tuple[Endpoint, ...]] = (
     Endpoint(method="GET", path="/login", handler=login.show, need="public", is_page=True),
@@ -103,6 +110,73 @@ ROUTES: Final[tuple[Endpoint, ...]] = (
     Endpoint(
         method="POST", path=f"{_MIND}/tuning", handler=tuning.save, need="write", role=_OPERATOR,
         is_page=True,
+    ),
+    Endpoint(method="GET", path="/memories", handler=memories.show, need="read", is_page=True),
+    Endpoint(
+        method="POST", path="/memories", handler=memories.write, need="write", role=_OPERATOR,
+        is_page=True,
+    ),
+    Endpoint(
+        method="GET", path="/memories.json", handler=memories.as_json, need="read", is_page=True,
+    ),
+    Endpoint(
+        method="GET", path=f"{_MEMORY}.json", handler=memory.as_json, need="read", is_page=True,
+    ),
+    Endpoint(method="GET", path=_MEMORY, handler=memory.show, need="read", is_page=True),
+    Endpoint(
+        method="POST", path=f"{_MEMORY}/pin", handler=memory.pin, need="write", role=_OPERATOR,
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_MEMORY}/unpin", handler=memory.unpin, need="write", role=_OPERATOR,
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_MEMORY}/share", handler=memory.share, need="write", role=_OPERATOR,
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_MEMORY}/supersede", handler=memory.supersede, need="write",
+        role=_OPERATOR, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path=f"{_MEMORY}/retract", handler=memory.retract, need="write",
+        role=_OPERATOR, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/retractions/{id}/restore", handler=memory.restore, need="write",
+        role=_OPERATOR, is_page=True,
+    ),
+    Endpoint(method="GET", path="/graph", handler=graph.show, need="read", is_page=True),
+    Endpoint(method="GET", path="/graph.json", handler=graph.as_json, need="read", is_page=True),
+    Endpoint(method="GET", path="/conflicts", handler=conflicts.show, need="read", is_page=True),
+    Endpoint(
+        method="POST", path="/conflicts/{id}/resolve", handler=conflicts.resolve, need="write",
+        role=_OPERATOR, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/conflicts/{id}/revert", handler=conflicts.revert, need="write",
+        role=_OPERATOR, is_page=True,
+    ),
+    Endpoint(method="GET", path="/shares", handler=shares.show, need="read", is_page=True),
+    Endpoint(
+        method="POST", path="/shares", handler=shares.create, need="write", role=_OPERATOR,
+        is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/shares/{id}/end", handler=shares.end, need="write", role=_OPERATOR,
+        is_page=True,
+    ),
+    Endpoint(
+        method="GET", path="/memory-policy", handler=memory_policy.show, need="read", is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/memory-policy", handler=memory_policy.save, need="write",
+        role=_OPERATOR, is_page=True,
+    ),
+    Endpoint(
+        method="POST", path="/memory-policy/ack", handler=memory_policy.acknowledge, need="write",
+        role=_OPERATOR, is_page=True,
     ),
     Endpoint(method="GET", path="/events", handler=events.show, need="read", is_page=True),
     Endpoint(method="GET", path="/events/{id}", handler=event.show, need="read", is_page=True),

@@ -1,7 +1,8 @@
 """The audit log as a list, filtered by what stands in the address, and as a table to take away."""
 
 import csv
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Mapping
 from io import StringIO
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -13,6 +14,7 @@ from noema.core.act import Outcome, act_of
 from noema.core.errors import InvalidInput
 from noema.core.identity import ConsoleRole
 from noema.events.audit import AuditRow
+from noema.memory.rights import SYSCALLS
 from noema.web import doors, forms
 from noema.web.api import audit as api
 from noema.web.call import Call
@@ -23,15 +25,16 @@ from noema.web.views import Level
 _SHOWN: Final = 200
 _MOST: Final = 2_000
 _EXPORTED: Final = 1_000
-_KEYS: Final = ("who", "verb", "target", "outcome", "from", "to")
+_KEYS: Final = ("who", "verb", "syscall", "target", "outcome", "from", "to")
 _COLUMNS: Final = (
     "seq", "id", "occurred_at", "recorded_at", "who", "through", "verb", "target", "namespace",
     "outcome", "purpose", "detail", "is_redacted",
 )  # fmt: skip
 _VERBS: Final = (
     "login", "session", "token", "user", "totp", "membership", "namespace", "tenant", "setup",
-    "login_link", "audit",
+    "login_link", "audit", "mem",
 )  # fmt: skip
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _LEVELS: Final[dict[str, Level]] = {"ok": "ok", "denied": "bad", "miss": "warn", "error": "warn"}
 
 
@@ -43,7 +46,7 @@ async def show(call: Call) -> Response:
     found: list[AuditRow] = []
     error = None
     try:
-        filter_ = api.wanted(query, moment=moment)
+        filter_ = api.wanted(_named(query), moment=moment)
         found = await api.rows(call, filter_, before=before, limit=limit + 1)
     except InvalidInput as exc:
         error = str(exc)
@@ -60,6 +63,7 @@ async def show(call: Call) -> Response:
         filter=doors.AuditFilter(
             who=query["who"],
             verb=query["verb"],
+            syscall=query["syscall"],
             target=query["target"],
             outcome=query["outcome"],
             from_=query["from"],
@@ -67,6 +71,7 @@ async def show(call: Call) -> Response:
             error=error,
         ),
         verbs=_VERBS,
+        syscalls=tuple(sorted(SYSCALLS)),
         scope=None if scope is None else tuple(scope),
         older=address("/audit", paged | {"before": str(shown[-1].seq)}) if more else None,
         newest=address("/audit", paged) if before is not None else None,
@@ -77,9 +82,16 @@ async def show(call: Call) -> Response:
     return page(call, "audit.html", context, title="Audit", active="audit", status=status)
 
 
+def _named(query: Mapping[str, str]) -> dict[str, str]:
+    """Return the filter with the chosen syscall, or all of them, as what was done."""
+    syscall = query.get("syscall", "").strip()
+    return {**query, "verb": syscall} if syscall else dict(query)
+
+
 def _exact(kept: dict[str, str]) -> dict[str, str]:
     """Return the filter with the zone that the form leaves out."""
-    exact = dict(kept)
+    exact = dict(_named(kept))
+    exact.pop("syscall", None)
     for name in ("from", "to"):
         try:
             at = moment(kept, name)
@@ -92,7 +104,6 @@ def _exact(kept: dict[str, str]) -> dict[str, str]:
 
 def _line(row: AuditRow, *, with_links: bool) -> doors.AuditLine:
     kind, _, key = row.target.partition(":")
-    is_user = with_links and kind == "user" and key not in ("", "unknown")
     return doors.AuditLine(
         seq=row.seq,
         id=str(row.id),
@@ -107,13 +118,22 @@ def _line(row: AuditRow, *, with_links: bool) -> doors.AuditLine:
         detail=row.detail,
         purpose=row.purpose,
         redacted=row.is_redacted,
-        target_href=f"/access/users/{quote(key, safe='')}" if is_user else None,
+        target_href=_href(kind, key, is_admin=with_links),
     )
+
+
+def _href(kind: str, key: str, *, is_admin: bool) -> str | None:
+    """Return the page of the thing that was acted on, where there is one."""
+    if kind == "user" and is_admin and key not in ("", "unknown"):
+        return f"/access/users/{quote(key, safe='')}"
+    if kind == "memory" and _ID.match(key):
+        return f"/memories/{key}"
+    return None
 
 
 async def export(call: Call) -> Response:
     """Answer with all rows of the filter as CSV, newest first; that it was taken is audited."""
-    filter_ = api.wanted(call.query, moment=moment)
+    filter_ = api.wanted(_named(call.query), moment=moment)
     api.scope_of(call.who)
     asked = "&".join(f"{k}={call.query[k]}" for k in _KEYS if call.query.get(k)) or "everything"
     await call.services.access.audit.record_alone(

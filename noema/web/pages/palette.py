@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from starlette.responses import Response
 
+from noema.auth.roles import MemoryRight, memory_allows
 from noema.core.errors import InvalidInput
 from noema.events.model import Event, decode_position
 from noema.web import views
@@ -17,6 +19,12 @@ from noema.web.services import Services
 
 _END_OF_ID: Final = re.compile(r"[0-9a-f-]{6,36}\Z")
 _LONGEST: Final = 200
+_OF_MEMORY: Final = (
+    ("Graph of memories", "/graph"),
+    ("Conflicts", "/conflicts"),
+    ("Shares", "/shares"),
+    ("Memory policy", "/memory-policy"),
+)
 
 
 async def show(call: Call) -> Response:
@@ -42,8 +50,33 @@ async def _items(call: Call, query: str) -> tuple[views.PaletteItem, ...]:
     for mind in minds:
         if number is None or query.lstrip("#") in mind["slug"]:
             items.extend(_mind(mind, with_pages=len(minds) == 1))
-    items.extend(_event(e) for e in await _events(services, query))
+    found = await _events(services, query)
+    items.extend(_event(e) for e in found)
+    if memory_allows(call.who.role, MemoryRight.READ):
+        items.extend(_memories(query, is_event=bool(found)))
     return tuple(items)
+
+
+def _memories(query: str, *, is_event: bool) -> list[views.PaletteItem]:
+    """Return the pages of memory that are called so, and where to look for what is in them."""
+    items = [
+        views.PaletteItem(href=href, label=label, kind="page", detail="memory")
+        for label, href in _OF_MEMORY
+        if query and query.lower() in label.lower()
+    ]
+    if not query:
+        return items
+    try:
+        id_ = UUID(query)
+    except ValueError:
+        text = query.lstrip("#")
+        href = f"/memories?{urlencode({'q': text})}"
+        return [*items, views.PaletteItem(href=href, label=f"Memories about {text}", kind="memory")]
+    if not is_event:
+        items.append(
+            views.PaletteItem(href=f"/memories/{id_}", label="The memory of this id", kind="memory")
+        )
+    return items
 
 
 def _number(query: str) -> int | None:

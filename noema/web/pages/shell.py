@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from noema import __version__, resources
 from noema.auth.model import Session
-from noema.auth.roles import console_allows
+from noema.auth.roles import MemoryRight, console_allows, memory_allows
 from noema.core.clock import Clock
 from noema.core.errors import NoemaError
 from noema.core.identity import ConsoleRole, Identity
@@ -105,10 +105,12 @@ def page(
 
 def nav_of(who: Identity) -> tuple[NavItem, ...]:
     """Return the entries of the navigation that lead somewhere for this identity."""
-    is_admin = console_allows(who.console, ConsoleRole.ADMINISTRATOR)
-    return tuple(
-        item for item in NAV if {"access": is_admin, "audit": may_audit(who)}.get(item.name, True)
-    )
+    leads = {
+        "memories": memory_allows(who.role, MemoryRight.READ),
+        "access": console_allows(who.console, ConsoleRole.ADMINISTRATOR),
+        "audit": may_audit(who),
+    }
+    return tuple(item for item in NAV if leads.get(item.name, True))
 
 
 def namespaces_of(session: Session | None) -> tuple[str, ...]:

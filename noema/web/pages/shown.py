@@ -79,7 +79,11 @@ def _settings_set(data: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 
 
 def _answered(data: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    words = ", ".join(content.get("request", {}).get("words", ()))
+    request = content.get("request", {})
+    if data["port"] == "recall":
+        found = len(data.get("memories", ()))
+        return f"{data['process']} asked memory: {request.get('query', '')}; {found} found"
+    words = ", ".join(request.get("words", ()))
     found = len(content.get("answer", ()))
     return f"{data['process']} looked in the log for {words}; {found} found"
 
@@ -108,6 +112,8 @@ _LINES: Final[Mapping[str, _Line]] = {
     "action.completed": lambda d, _: str(d["act"]),
     "action.refused": lambda d, _: f"{d['act']}: {d['reason']}",
     "action.outcome_unknown": lambda d, _: str(d["act"]),
+    "memory.written": lambda d, _: f"{d['kind']} {d['outcome']}",
+    "memory.waits": lambda d, _: f"{d['act']}: {d['reason']}",
     "daemon.started": lambda d, _: f"version {d['version']}, {d.get('protection', '')}",
 }
 

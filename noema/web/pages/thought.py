@@ -145,6 +145,8 @@ def _relation(event: Event) -> str:
         "action.completed": "done",
         "action.refused": "refused",
         "action.outcome_unknown": "outcome unknown",
+        "memory.written": "remembered",
+        "memory.waits": "waits for memory",
         "candidate.scored": "thought of again",
         "thought.admitted": "led to",
     }.get(event.type, "followed")
