@@ -14,6 +14,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from noema.core.canonical import escape
 from noema.core.clock import Clock
 from noema.core.errors import Unavailable
@@ -275,7 +277,9 @@ class View:
         )
 
     def _memory(self, row: Row) -> Memory:
-        return memory_of(dict(row), is_shared=row["namespace"] not in self._scope.own)
+        values = dict(row)
+        values["content"] = msgspec.json.decode(values["content"])
+        return memory_of(values, is_shared=row["namespace"] not in self._scope.own)
 
 
 async def _embedded(embedder: Embedder, text: str) -> list[float] | None:
@@ -296,5 +300,6 @@ def _names(text: str) -> list[str]:
     ]
     names = [normal_name(group) for group in groups]
     owned = [name[:-2] for name in names if name.endswith(("'s", "’s"))]
-    found = [mention.normal for mention in mentions(text)]
+    # Scripts without spaces have no words; what is a name there, shows by what stands around it.
+    found = [] if text.isascii() else [mention.normal for mention in mentions(text)]
     return [escape(name) for name in dict.fromkeys([*names, *owned, *found]) if name]

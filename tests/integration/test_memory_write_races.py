@@ -235,7 +235,7 @@ async def test_a_write_that_meets_a_moved_row_begins_anew_and_gives_up_in_the_en
     insert = store.insert_one
     failures = 3
 
-    async def moved(*args: Any, **options: Any) -> UUID:
+    async def moved(*args: Any, **options: Any) -> UUID | None:
         nonlocal failures
         failures -= 1
         if failures >= 0:
@@ -289,7 +289,7 @@ async def test_a_source_that_is_retracted_meanwhile_lets_nothing_be_derived(
     source = await house.wrote("The disk failed.")
     hold = store.hold_sources
 
-    async def late(conn: Any, ids: Any) -> set[UUID]:
+    async def late(conn: Any, ids: Any) -> Any:
         async with db.transaction() as tx:
             await tx.conn.execute("UPDATE memories SET status = 'retracted' WHERE id = $1", source)
         return await hold(conn, ids)
@@ -309,7 +309,7 @@ async def test_a_name_that_is_known_no_more_is_looked_up_again(
     insert = store.insert_one
     tries = 0
 
-    async def erased(*args: Any, **options: Any) -> UUID:
+    async def erased(*args: Any, **options: Any) -> UUID | None:
         nonlocal tries
         tries += 1
         if tries == 1:

@@ -392,7 +392,8 @@ async def newest(conn: Conn, fence: Fence, *, limit: int) -> list[UUID]:
 # --- what the candidates are --------------------------------------------------------------------
 
 _COLUMNS: Final = """
-    SELECT m.id, m.namespace, m.kind, m.epistemic_kind, m.status, m.text, m.content, m.event_time,
+    SELECT m.id, m.namespace, m.kind, m.epistemic_kind, m.status, m.text, m.content::text,
+           m.event_time,
            m.assertion_time, m.t_valid_from, m.t_valid_to, m.supersedes, m.source, m.route, m.trust,
            m.actor, m.agent_id, m.extraction, m.sensitivity, m.pii, m.secrets, m.destinations,
            m.classifier, m.importance, m.salience, m.credibility, m.activation, m.access_count,
@@ -453,7 +454,8 @@ async def candidates(
 
     `terms` are those of the query, told for the `uncounted`; `nearness` is 2 where a row mentions
     what the query names, 1 where it mentions what is one relationship away. With `wanted`, cosines
-    of the `unmeasured` come along; that needs pgvector.
+    of the `unmeasured` come along; that needs pgvector. `content` is JSON still: most candidates
+    are read for their rank alone.
     """
     common = (
         ids, list(fence.namespaces), list(fence.memories), fence.is_past, fence.as_of,
