@@ -19,6 +19,7 @@ import structlog
 from noema import __version__
 from noema.auth.access import Access
 from noema.auth.revocations import CHANNEL as ACCESS_CHANNEL
+from noema.cognition.completing import MindModel
 from noema.cognition.cycle import Thinker
 from noema.cognition.executive import Executive
 from noema.cognition.minds import Minds
@@ -39,12 +40,13 @@ from noema.events.log import EventLog
 from noema.events.model import new_event
 from noema.events.unit import Unit
 from noema.events.writer import Writer
+from noema.llm.asker import Asker
 from noema.llm.desk import Llm
 from noema.llm.embedders.make import aclose, destination_of, make_embedder
 from noema.llm.wiring import make_llm
 from noema.memory import presidio
 from noema.memory.ann import AnnKeeper
-from noema.memory.classify import Classifier, Rules
+from noema.memory.classify import Classifier, Rules, may_leave_by
 from noema.memory.kernel import Kernel
 from noema.memory.retrieve import SESSION_SETTINGS
 from noema.memory.service import MemoryService, make_memory
@@ -185,8 +187,20 @@ async def build(
         writer = Writer(connect=lambda: single(dsns.app, role), clock=clock)
         access = make_access(settings, db, clock=clock, ids=ids)
         stack.callback(access.close)
+        llm = make_llm(
+            db=db,
+            connect=lambda: single(dsns.app, role),
+            audit=access.audit,
+            keys=keys_of(settings, db),
+            clock=clock,
+            ids=ids,
+        )
+        await llm.start()
+        stack.push_async_callback(llm.aclose)
+        asker = Asker(model=llm.service, prompts=llm.library, chosen=llm.registry.chosen)
         embedder = make_embedder(settings.embedder, clock)
         stack.push_async_callback(aclose, embedder)
+        classifiers = _classifiers(stack)
         memories = await make_memory(
             db=db,
             searching=searching,
@@ -197,7 +211,8 @@ async def build(
             embedder=embedder,
             destination=destination_of(settings.embedder),
             vectors=vectors,
-            classifiers=_classifiers(stack),
+            classifiers=classifiers,
+            asker=asker,
             workers=(AnnKeeper(dsns.owner, vectors=vectors, clock=clock),),
         )
         memory = MindMemory(memories.kernel)
@@ -205,7 +220,14 @@ async def build(
             db=thinking,
             events=observed,
             writer=writer,
-            thinker=Thinker(processes=ALL, events=observed, clock=clock, ids=ids, memory=memory),
+            thinker=Thinker(
+                processes=ALL,
+                events=observed,
+                clock=clock,
+                ids=ids,
+                memory=memory,
+                models=MindModel(asker, may_leave=may_leave_by(classifiers)),
+            ),
             executive=Executive(
                 db=thinking, writer=writer, clock=clock, ids=ids, does_remember=True
             ),
@@ -235,16 +257,6 @@ async def build(
             clock=clock,
             on_payload=access.revocations.told,
         )
-        llm = make_llm(
-            db=db,
-            connect=lambda: single(dsns.app, role),
-            audit=access.audit,
-            keys=keys_of(settings, db),
-            clock=clock,
-            ids=ids,
-        )
-        await llm.start()
-        stack.push_async_callback(llm.aclose)
         minds = Minds(db=db, events=events, writer=writer, clock=clock, ids=ids)
         noema = Noema(
             settings=settings,

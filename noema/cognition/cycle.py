@@ -12,8 +12,25 @@ from noema.cognition import record
 from noema.cognition.attention import Proposal, attend
 from noema.cognition.keeping import ACT
 from noema.cognition.model import Brain, Candidate, Outcome
-from noema.cognition.process import Found, Ports, Process, Recollection, Unanswered
-from noema.cognition.record import RECALL, Failure, PortAnswer, Turn, Writing, recall_of
+from noema.cognition.process import (
+    Answer,
+    Found,
+    Ports,
+    Process,
+    Recollection,
+    Unanswered,
+    believed,
+)
+from noema.cognition.record import (
+    COMPLETE,
+    RECALL,
+    Failure,
+    PortAnswer,
+    Turn,
+    Writing,
+    digest_of,
+    recall_of,
+)
 from noema.cognition.state import (
     STATE_VERSION,
     MindState,
@@ -29,6 +46,8 @@ from noema.core.identity import Identity
 from noema.events.log import EventLog
 from noema.events.model import Event
 from noema.events.unit import CycleUpdate, Fence, Unit
+from noema.llm.asker import Reach
+from noema.llm.model import CallContext
 
 log = structlog.get_logger()
 
@@ -43,10 +62,21 @@ class Memory(Protocol):
     async def recall(self, who: Identity, query: str, k: int) -> Recollection: ...
 
 
+class Models(Protocol):
+    """Where a mind's questions to models go."""
+
+    async def reach(self, prompt: str) -> Reach | None: ...
+
+    async def complete(
+        self, context: CallContext, prompt: str, given: msgspec.Struct, *, reach: Reach
+    ) -> Answer: ...
+
+
 class RecordingPorts:
     """The ports of one process in one cycle: they answer, and keep what they answered.
 
-    Without a memory, or without an identity to ask it as, nothing is remembered.
+    Without a memory, or without an identity to ask it as, nothing is remembered; without models,
+    or without that identity, none is asked.
     """
 
     def __init__(
@@ -56,20 +86,33 @@ class RecordingPorts:
         mind: UUID,
         process: str,
         through: int,
+        cycle: int = 0,
         memory: Memory | None = None,
+        models: Models | None = None,
         who: Identity | None = None,
     ) -> None:
         self._log = log_
         self._mind = mind
         self._process = process
         self._through = through
+        self._cycle = cycle
         self._memory = memory
+        self._models = models
         self._who = who
+        self._reach: Reach | None = None
+        self._completed = 0
         self.answers: list[PortAnswer] = []
 
     async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
         ordinal = len(self.answers)
-        lines = await self._log.search(self._mind, words, through=self._through, limit=limit)
+        try:
+            async with asyncio.timeout(PROCESS_DEADLINE_S):
+                lines = await self._log.search(
+                    self._mind, words, through=self._through, limit=limit
+                )
+        except TimeoutError:
+            why = f"late: the log gave no answer within {PROCESS_DEADLINE_S:g} s"
+            raise Unanswered(why) from None
         found = tuple(Found(id=line.id, type=line.type, text=line.text[:1_000]) for line in lines)
         self.answers.append(
             PortAnswer(
@@ -91,9 +134,10 @@ class RecordingPorts:
                     recollection = await self._memory.recall(self._who, query, k)
             except TimeoutError:
                 why = f"late: memory gave no answer within {RECALL_DEADLINE_S:g} s"
-                raise Unanswered(why) from None
+                recollection = Recollection(degraded=why)
             except NoemaError as exc:
-                raise Unanswered(f"unanswered: memory says {exc.code}") from exc
+                recollection = Recollection(degraded=f"unanswered: memory says {exc.code}")
+        # That there was no answer is on record too: who goes on without does so in a replay.
         self.answers.append(
             PortAnswer(
                 process=self._process,
@@ -104,10 +148,43 @@ class RecordingPorts:
                 recollection=recollection,
             )
         )
-        if recollection.degraded is not None and not recollection.memories:
-            # Nothing found is only believed where everything was looked through.
-            raise Unanswered("unanswered: memory found nothing, and was degraded")
+        believed(recollection)
         return recollection
+
+    async def model_for(self, prompt: str) -> Reach | None:
+        if self._models is None or self._who is None:
+            return None
+        self._reach = await self._models.reach(prompt)
+        return self._reach
+
+    async def complete(self, prompt: str, given: msgspec.Struct) -> Answer:
+        ordinal, place = len(self.answers), self._completed
+        self._completed += 1
+        answer = Answer(reach="provider", failed="no model is set")
+        if self._models is not None and self._who is not None and self._reach is not None:
+            who = self._who
+            context = CallContext(
+                # Who may watch the mind may see what it asked.
+                namespace=who.namespace.rpartition("/minds/")[0] or who.namespace,
+                actor=who.actor,
+                mind=self._mind,
+                cycle=self._cycle,
+                process=self._process,
+                ordinal=place,
+            )
+            answer = await self._models.complete(context, prompt, given, reach=self._reach)
+        self.answers.append(
+            PortAnswer(
+                process=self._process,
+                ordinal=ordinal,
+                limit=0,
+                port=COMPLETE,
+                query=prompt,
+                asked=digest_of(given),
+                answer=answer,
+            )
+        )
+        return answer
 
 
 class Proposed(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,11 +210,12 @@ async def propose(
 
     async def ask(process: Process) -> None:
         started = clock.monotonic()
+        within_s = getattr(process, "deadline_s", deadline_s)
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(within_s):
                 answers[process.name] = await process.propose(brain, ports(process))
         except TimeoutError:
-            failures[process.name] = f"late: no answer within {deadline_s:g} s"
+            failures[process.name] = f"late: no answer within {within_s:g} s"
         except Unanswered as exc:
             failures[process.name] = exc.why
             log.warning("process_unanswered", process=process.name, reason=exc.why)
@@ -197,6 +275,7 @@ class Thinker:
         clock: Clock,
         ids: Ids,
         memory: Memory | None = None,
+        models: Models | None = None,
     ) -> None:
         self._processes = processes
         self._versions = {p.name: p.version for p in processes}
@@ -204,6 +283,7 @@ class Thinker:
         self._clock = clock
         self._ids = ids
         self._memory = memory
+        self._models = models
 
     async def think(
         self,
@@ -221,7 +301,7 @@ class Thinker:
     ) -> Thought:
         """Return the mind's next cycle, ready to commit. Nothing has happened until it is.
 
-        `who` is the identity that the mind remembers as; without it, it does not.
+        `who` is the identity that the mind remembers and asks models as; without it, it does not.
         """
         started = self._clock.monotonic()
         now_us = to_micros(self._clock.now())
@@ -236,7 +316,9 @@ class Thinker:
                 mind=mind,
                 process=process.name,
                 through=brain.log_before,
+                cycle=brain.cycle,
                 memory=self._memory,
+                models=self._models,
                 who=who,
             )
             recorders[process.name] = recorder

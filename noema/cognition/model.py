@@ -151,7 +151,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     `key` says what it is about to say: of two with one key, one cycle admits the better only.
     `raw` keeps the number each feature's curve was applied to. `memory` is the memory that it
-    brings back, if it does.
+    brings back, if it does. `sources` are memories that it rests on without bringing one back, and
+    `is_insight` says that it is itself knowledge, worth keeping.
     """
 
     process: str
@@ -165,6 +166,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     intent: Intent | None = None
     replies_to: UUID | None = None
     memory: UUID | None = None
+    sources: tuple[UUID, ...] = ()
+    is_insight: bool = False
 
 
 class RecallHabit(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,13 @@
 """What a cognitive process must do, and what it may ask."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
 
 from noema.cognition.model import Brain, Candidate
+from noema.llm.asker import Reach
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +23,7 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True):
 
     `cosine` (None where there were no vectors) and `credibility` are micro-units, `trust` is the
     rank of the route it came by (10 to 50). `at_us` is when it happened, or when we were told.
+    `may_leave` says that its label lets it be shown to a model outside of this machine.
     """
 
     id: UUID
@@ -33,6 +35,8 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True):
     trust: int
     credibility: int
     source: str
+    status: str = ""
+    may_leave: bool = False
 
 
 class Recollection(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +51,36 @@ class Recollection(msgspec.Struct, frozen=True, kw_only=True):
     withheld: int = 0
 
 
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model answered: a text, or a JSON object in which shares are micro-units.
+
+    `model` names who answered. `failed` says in the program's words why there is no answer, and is
+    empty where there is one. `reach` is where the question went.
+    """
+
+    reach: Reach
+    text: str = ""
+    value: Any = None
+    model: str = ""
+    failed: str = ""
+
+
 class Unanswered(Exception):  # noqa: N818
     """A port could not answer. The reason is the program's words, never those of what was asked."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
+
+
+def believed(recollection: Recollection) -> None:
+    """Raise Unanswered where nothing was found, and not everything was looked through."""
+    why = recollection.degraded
+    if why is None or recollection.memories:
+        return
+    if why.startswith(("late: ", "unanswered: ")):
+        raise Unanswered(why)
+    raise Unanswered("unanswered: memory found nothing, and was degraded")
 
 
 class Ports(Protocol):
@@ -71,12 +99,25 @@ class Ports(Protocol):
         """Return what the memory kernel finds for the query, as the mind's own identity sees it."""
         ...
 
+    async def model_for(self, prompt: str) -> Reach | None:
+        """Return where a model for the prompt is, None where none is set. It is not asked."""
+        ...
+
+    async def complete(self, prompt: str, given: msgspec.Struct) -> Answer:
+        """Ask a model by the prompt; never raises for what a model or a budget does.
+
+        Asked only where `model_for` says that there is one. `given` is the prompt's input; its
+        field `mind` is filled in.
+        """
+        ...
+
 
 class Process(Protocol):
     """A cognitive faculty. It proposes; attention disposes.
 
     `version` changes whenever the same brain would lead to other candidates; verify re-runs a
-    process only where its version is the recorded one.
+    process only where its version is the recorded one. One that asks models has a `deadline_s`, how
+    many seconds it may take in all; any other takes what every process may.
     """
 
     @property

@@ -11,22 +11,27 @@ import msgspec
 from noema.cognition.attention import SCORER_VERSION
 from noema.cognition.keeping import ACT, keep_params
 from noema.cognition.model import Brain, Candidate, Group, Intent, Outcome, Scored, Slot
-from noema.cognition.process import Found, Recollection
+from noema.cognition.process import Answer, Found, Recollection
 from noema.cognition.state import STATE_VERSION, Concluded, Recall
+from noema.core.canonical import canonical_escaped
 from noema.core.clock import Ids, from_micros, to_micros
 from noema.events.model import Event, NewEvent, new_event
 from noema.events.unit import Derivation, NewIntent
 
 REDACTED: Final = "[redacted]"
 RECALL: Final = "recall"
-"""The port that asks memory, and the process that uses it."""
+"""The port that asks memory, and the process that is for it."""
+
+COMPLETE: Final = "complete"
+"""The port that asks a model."""
 
 
 class PortAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What one process asked outside the snapshot, and got. `ordinal` counts within the process.
 
     The log was asked for `words` and gave `found`; memory was asked `query` and gave
-    `recollection`. `limit` is the most that was wanted of either.
+    `recollection`. `limit` is the most that was wanted of either. A model was asked by the prompt
+    `query`, for the input whose digest is `asked`, and gave `answer`.
     """
 
     process: str
@@ -37,6 +42,8 @@ class PortAnswer(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[Found, ...] = ()
     query: str = ""
     recollection: Recollection | None = None
+    asked: str = ""
+    answer: Answer | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +158,10 @@ class Writing:
             data["replies_to"] = candidate.replies_to
         if candidate.memory is not None:
             data["memory"] = candidate.memory
+        if candidate.sources:
+            data["sources"] = candidate.sources
+        if candidate.is_insight:
+            data["is_insight"] = True
         content: dict[str, Any] = {"text": candidate.text, "topic": candidate.topic}
         if candidate.key != candidate.topic:
             content["key"] = candidate.key
@@ -208,6 +219,15 @@ class Writing:
             "ordinal": answer.ordinal,
             "port": answer.port,
         }
+        if answer.answer is not None:
+            return self._event(
+                "port.answered",
+                data=data,
+                content={
+                    "request": {"prompt": answer.query, "digest": answer.asked},
+                    "answer": msgspec.to_builtins(answer.answer),
+                },
+            )
         if answer.recollection is None:
             return self._event(
                 "port.answered",
@@ -303,6 +323,10 @@ class Writing:
                 links.append(Derivation(source=candidate.memory, to=thought.id, kind="recalled"))
                 kind = "reminded"
             links.extend(
+                Derivation(source=memory, to=thought.id, kind="rests on")
+                for memory in candidate.sources
+            )
+            links.extend(
                 Derivation(source=stimulus, to=thought.id, kind=kind)
                 for stimulus in candidate.stimuli
             )
@@ -317,8 +341,11 @@ class Writing:
                 intents.append(self._intent(ordinal, thought, intent.act, intent.params))
         if self._turn.does_remember:
             for ordinal, keep in enumerate(concluded.keeps):
-                params = keep_params(keep.event, keep.kind, keep.importance)
-                intents.append(self._intent(ordinal, self.thoughts[keep.place], ACT, params))
+                thought = self.thoughts[keep.place]
+                # What is known by thinking is told by the thought itself.
+                event = thought.id if keep.event is None else keep.event
+                params = keep_params(event, keep.kind, keep.importance, keep.sources)
+                intents.append(self._intent(ordinal, thought, ACT, params))
         return tuple(intents)
 
     def _intent(
@@ -333,6 +360,11 @@ class Writing:
             act=act,
             content=params,
         )
+
+
+def digest_of(given: msgspec.Struct) -> str:
+    """Return SHA-256 over the canonical JSON of what a prompt was given, in hex."""
+    return sha256(canonical_escaped(msgspec.to_builtins(given))).hexdigest()
 
 
 def candidate_set(commitments: Sequence[bytes]) -> str:
@@ -410,6 +442,8 @@ def read_candidate(event: Event) -> Scored:
             intent=None if intent is None else msgspec.convert(intent, Intent),
             replies_to=None if replies_to is None else UUID(replies_to),
             memory=None if memory is None else UUID(memory),
+            sources=tuple(UUID(source) for source in data.get("sources", ())),
+            is_insight=bool(data.get("is_insight", False)),
         ),
         ordinal=data["ordinal"],
         features=data["features"],
@@ -435,6 +469,18 @@ def read_answer(event: Event) -> PortAnswer:
             limit=request.get("limit", 0),
             recollection=msgspec.convert(content.get("answer", {}), Recollection),
         )
+    if data["port"] == COMPLETE:
+        return PortAnswer(
+            process=data["process"],
+            ordinal=data["ordinal"],
+            limit=0,
+            port=COMPLETE,
+            query=request.get("prompt", ""),
+            asked=request.get("digest", ""),
+            answer=msgspec.convert(
+                content.get("answer", {"reach": "provider", "failed": REDACTED}), Answer
+            ),
+        )
     return PortAnswer(
         process=data["process"],
         ordinal=data["ordinal"],
@@ -445,10 +491,13 @@ def read_answer(event: Event) -> PortAnswer:
 
 
 def recall_of(answers: Iterable[PortAnswer], failed: Container[str]) -> Recall | None:
-    """Return whether memory was asked, by a cycle's answers and failures, and how it went."""
+    """Return whether the process for it asked memory, by a cycle's answers, and how it went.
+
+    What others ask memory for is no question of its.
+    """
     if RECALL in failed:
         return "failed"
-    return "answered" if any(a.port == RECALL for a in answers) else None
+    return "answered" if any(a.port == RECALL == a.process for a in answers) else None
 
 
 def as_of(cycle: RecordedCycle) -> datetime:

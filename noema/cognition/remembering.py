@@ -136,6 +136,8 @@ def _recalled(hit: Hit) -> Recalled:
         trust=memory.trust,
         credibility=memory.credibility,
         source=memory.source,
+        status=memory.status,
+        may_leave="provider" in memory.label.destinations,
     )
 
 
@@ -160,6 +162,7 @@ class _Intent(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     importance: int
     is_started: bool
+    sources: tuple[UUID, ...] = ()
 
 
 class Remembering:
@@ -332,15 +335,15 @@ class Remembering:
 
     def _written(self, owed: _Owed, intent: _Intent, memory: UUID, outcome: str) -> Unit:
         data = {"memory": memory, "outcome": outcome, "kind": intent.kind.value}
-        causes = (intent.thought_id, intent.event)
+        # An insight is told by the thought itself.
+        causes = tuple(dict.fromkeys((intent.thought_id, intent.event)))
         written = self._event(owed, intent, "memory.written", data, causes=causes)
         done = self._event(owed, intent, "action.completed", {}, causes=(written.id,))
         return Unit(
             events=(written, done),
             acts=(ActState(intent=intent.id, state="done"),),
-            derivations=(
-                Derivation(source=intent.thought_id, to=memory, kind="remembered"),
-                Derivation(source=intent.event, to=memory, kind="remembered"),
+            derivations=tuple(
+                Derivation(source=cause, to=memory, kind="remembered") for cause in causes
             ),
         )
 
@@ -405,6 +408,7 @@ def _intent(row: Mapping[str, Any]) -> _Intent:
         event=UUID(content["event"]),
         kind=Kind(content["kind"]),
         importance=int(content["importance"]),
+        sources=tuple(UUID(source) for source in content.get("sources", "").split()),
         is_started=row["state"] == "started",
     )
 
@@ -422,6 +426,17 @@ def _write(mind: Mind, intent: _Intent, told: Event) -> Write:
             conversation=str(told.data["conversation"]),
             source=source,
             importance=importance,
+            verbatim=True,
+        )
+    if intent.kind is Kind.SEMANTIC:
+        # By way of consolidation where it rests on memories: no more trusted than the least of
+        # them, no less protected than the strictest, and withdrawn with any of them.
+        return Write(
+            text=text,
+            kind=intent.kind,
+            source=source,
+            importance=importance,
+            derived_from=intent.sources,
             verbatim=True,
         )
     is_fact = intent.kind is Kind.FACT

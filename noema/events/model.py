@@ -38,8 +38,8 @@ CATALOGUE: Final[Mapping[str, str]] = {
     "timer.fired": "A timer came due. data: due, missed (earlier ones that coalesced into this).",
     "candidate.scored": (
         "One proposed thought and how it fared. data: process, ordinal, stimuli folded, raw, "
-        "features, contributions, score, gate, rank, admitted, memory (that it brings back); "
-        "content: text, topic, key."
+        "features, contributions, score, gate, rank, admitted, memory (that it brings back), "
+        "sources (memories it rests on), is_insight; content: text, topic, key."
     ),
     "thought.admitted": (
         "A candidate that won a place. data: candidate, process, rank, score; content: text, topic."

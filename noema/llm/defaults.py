@@ -70,7 +70,8 @@ weak ones. Answer with one JSON object and nothing else:
     template="""\
 The thoughts, oldest first:
 {% for thought in thoughts %}
-[{{ thought.ref }}] in cycle {{ thought.cycle }}
+[{{ thought.ref }}]{% if thought.cycle %} in cycle {{ thought.cycle }}{% endif %}
+
 {{ thought.text }}
 {% endfor %}
 {% if memories %}

@@ -328,6 +328,13 @@ class Registry:
                 entries.append(entry_of(provider, link))
         return Chain(entries=tuple(entries), deadline_s=row.deadline_ms / 1000)
 
+    async def chosen(self, role: Role) -> list[tuple[ProviderRow, str]]:
+        """Return the providers that the role asks now, each with the model; empty where off."""
+        chain = await self.chain_of(role)
+        known = await self._configured()
+        rows = ((known.by_id.get(entry.provider), entry.model) for entry in chain.entries)
+        return [(row, model) for row, model in rows if row is not None]
+
     async def provider_of(self, id_: UUID) -> Provider:
         """Return the provider as it is configured now; it is closed for the caller.
 

@@ -5,7 +5,7 @@ through unlabelled: it is labelled restricted then, and the label says what went
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -117,6 +117,19 @@ async def classify(classifiers: Sequence[Classifier], texts: Sequence[str]) -> l
         # No classifier is as bad as one that fails.
         return [failed(LookupError()) for _ in texts]
     return labels
+
+
+def may_leave_by(
+    classifiers: Sequence[Classifier],
+) -> Callable[[Sequence[str]], Awaitable[Sequence[bool]]]:
+    """Return who says of texts whether they may be shown to a provider, by these classifiers."""
+
+    async def may_leave(texts: Sequence[str]) -> Sequence[bool]:
+        if not texts:
+            return ()
+        return ["provider" in label.destinations for label in await classify(classifiers, texts)]
+
+    return may_leave
 
 
 async def _labels_of(classifier: Classifier, texts: Sequence[str]) -> list[Label]:

@@ -21,7 +21,7 @@ from noema.db.tx import Database, Tx
 from noema.events.audit import Audit
 from noema.memory.analyse import query_terms
 from noema.memory.frame import Frame
-from noema.memory.judge import ConflictJudge, Finding, Verdict, asserted, claim_of
+from noema.memory.judge import ConflictJudge, Finding, Looks, Verdict, asserted, claim_of
 from noema.memory.model import ConflictCase, Kind, Memory
 from noema.memory.normalise import normal_text
 from noema.memory.reading import Concealed
@@ -122,6 +122,8 @@ class ConflictCheck:
         review = await self._review_of(memory.namespace)
         if review == "off":
             return False
+        if isinstance(self._judge, Looks):
+            await self._judge.look()
         found: list[tuple[UUID, Verdict]] = []
         for neighbour in await self._neighbours(memory):
             verdict = await self._judge.judge(*ordered(memory, neighbour))

@@ -5,14 +5,15 @@ their neighbours and their order would mean nothing.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 import structlog
 
 from noema.core.errors import NoemaError
-from noema.memory.model import EpistemicKind, Kind
+from noema.core.identity import Identity
+from noema.memory.model import EpistemicKind, Kind, Write
 from noema.memory.verify import check_content, check_text
 
 log = structlog.get_logger()
@@ -42,6 +43,12 @@ class Extractor(Protocol):
     async def extract(self, text: str, *, most: int) -> Sequence[Extracted]:
         """Return the candidates in their order, each with at most so many characters."""
         ...
+
+
+ExtractorOf: TypeAlias = Callable[
+    [Identity, Write], Awaitable[tuple[Extractor, Literal["local", "provider"]] | None]
+]
+"""Who takes the text of a request apart, and where that is; None for nobody."""
 
 
 async def extract(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from noema.memory.analyse import terms
 from noema.memory.model import Kind, Memory
@@ -57,6 +57,21 @@ class ConflictJudge(Protocol):
     async def judge(self, newcomer: Memory, incumbent: Memory) -> Verdict: ...
 
 
+@runtime_checkable
+class Looks(Protocol):
+    """A judge that finds out before each memory whether it reads meaning just now."""
+
+    async def look(self) -> None: ...
+
+
+OPEN_REASON: Final = "nothing in their form contradicts"
+
+
+def is_open(verdict: Verdict) -> bool:
+    """Whether form alone could not tell: a suspicion, or nothing was found either way."""
+    return verdict.kind is Finding.SUSPECTED or verdict.reason == OPEN_REASON
+
+
 class PlainJudge:
     """The judge that needs no model; deterministic."""
 
@@ -71,7 +86,7 @@ class PlainJudge:
         if not _overlap(newcomer, incumbent):
             return self._says(Finding.COMPATIBLE, "they held at different times")
         found = _by_content(newcomer, incumbent) or _by_text(newcomer, incumbent)
-        return self._says(*(found or (Finding.COMPATIBLE, "nothing in their form contradicts")))
+        return self._says(*(found or (Finding.COMPATIBLE, OPEN_REASON)))
 
     def _says(self, kind: Finding, reason: str) -> Verdict:
         return Verdict(kind=kind, reason=reason, judge=self.name)

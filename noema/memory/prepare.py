@@ -157,12 +157,20 @@ async def prepare(
     ids: Ids,
     extractor: Extractor | None,
     classifiers: Sequence[Classifier],
+    extracts_outside: bool = True,
     inherits: Sequence[Label],
 ) -> Prepared:
-    """Return what of the (checked) request may be written, labelled, and what may not."""
+    """Return what of the (checked) request may be written, labelled, and what may not.
+
+    `extracts_outside`: the extractor is shown only what may be sent to a provider.
+    """
     conversation = None
     if request.messages is None:
-        if extractor is not None and not await _may_leave(request, classifiers, inherits):
+        if (
+            extractor is not None
+            and extracts_outside
+            and not await _may_leave(request, classifiers, inherits)
+        ):
             extractor = None
         candidates, rejections = await _of_text(frame, request, extractor)
         if request.conversation is not None:

@@ -17,6 +17,7 @@ from noema.db.pgvector import Vectors
 from noema.db.tx import Database
 from noema.events.audit import Audit, AuditBuffer
 from noema.events.log import EventLog
+from noema.llm.asker import Asker
 from noema.llm.model import Embedder
 from noema.memory.classify import Classifier, Rules
 from noema.memory.conflicts import ConflictCheck, Conflicts, Review
@@ -26,12 +27,14 @@ from noema.memory.embedding import Destination, Embeddings
 from noema.memory.entities import Entities
 from noema.memory.explain import Explainer
 from noema.memory.graph import Graphs
-from noema.memory.judge import PlainJudge
+from noema.memory.judge import ConflictJudge, PlainJudge
 from noema.memory.kernel import Accepts, Kernel, Parts, Searches, Writes
 from noema.memory.limits import Limits
 from noema.memory.lineage import Lineage
 from noema.memory.management import Tools
 from noema.memory.model import Ticket, Write, WriteResult
+from noema.memory.model_extract import ModelExtractors
+from noema.memory.model_judge import ModelJudge
 from noema.memory.pins import Pins
 from noema.memory.policy import Policies
 from noema.memory.prologue import IsActive, Prologue, TenantGate
@@ -172,12 +175,14 @@ async def make_memory(
     destination: Destination = "local",
     vectors: Vectors,
     classifiers: Sequence[Classifier] = (Rules(),),
+    asker: Asker | None = None,
     workers: Sequence[Worker] = (),
 ) -> MemoryService:
     """Return the whole of memory, with further `workers` to run beside its own.
 
     The sessions of `searching` have `noema.memory.retrieve.SESSION_SETTINGS`. `destination` is
-    where the embedder is: what may not be sent to a provider is never shown to one.
+    where the embedder is: what may not be sent to a provider is never shown to one. `asker` asks
+    models, where some are set; without it memory gets on without any.
     """
     buffer = AuditBuffer(audit=audit, db=db, clock=clock)
     telemetry = Telemetry(db=db)
@@ -211,6 +216,7 @@ async def make_memory(
             embedder=embedder,
             embeds_outside=destination == "provider",
             classifiers=classifiers,
+            extractor_of=None if asker is None else ModelExtractors(asker, clock=clock),
         ),
         tickets=tickets,
         policies=policies,
@@ -225,8 +231,9 @@ async def make_memory(
     )
     embeddings = Embeddings(db=db, embedder=embedder, destination=destination, clock=clock)
     await embeddings.start()
+    judge: ConflictJudge = PlainJudge() if asker is None else ModelJudge(asker, clock=clock)
     checks = ConflictCheck(
-        db=db, clock=clock, ids=ids, audit=audit, judge=PlainJudge(), review_of=review_of
+        db=db, clock=clock, ids=ids, audit=audit, judge=judge, review_of=review_of
     )
     decay = Decay(db=db, clock=clock)
     return MemoryService(

@@ -39,7 +39,7 @@ from noema.memory import entities, lineage, relationships
 from noema.memory.classify import Classifier, Rules, covers, inherited, strictest
 from noema.memory.draft import Draft
 from noema.memory.entities import Linked
-from noema.memory.extract import Extractor
+from noema.memory.extract import Extractor, ExtractorOf
 from noema.memory.frame import Frame
 from noema.memory.mentions import Mention
 from noema.memory.model import Item, Label, Sensitivity, Write, WriteResult
@@ -83,7 +83,8 @@ class WritePath:
     """Writes memories; the only way in, for agents, minds, people and imports alike.
 
     `embeds_outside` says that the embedder is a service outside of this daemon: what may not be
-    sent to a provider is stored without a vector then.
+    sent to a provider is stored without a vector then. `extractor_of` says for each request who
+    takes its text apart, and where that is; `extractor` is one for all, taken to be outside.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class WritePath:
         embedder: Embedder | None = None,
         embeds_outside: bool = False,
         extractor: Extractor | None = None,
+        extractor_of: ExtractorOf | None = None,
         classifiers: Sequence[Classifier] = (Rules(),),
     ) -> None:
         self._db = db
@@ -106,6 +108,7 @@ class WritePath:
         self._embedder = embedder
         self._embeds_outside = embeds_outside
         self._extractor = extractor
+        self._extractor_of = extractor_of
         self._classifiers = classifiers
         self._known = _Known(clock)
 
@@ -125,12 +128,18 @@ class WritePath:
                 return await self._repeated(frame, answered)
         sources = await self._sources(frame, request)
         route = route_of(frame.who, request)
+        extractor, is_outside = self._extractor, True
+        if self._extractor_of is not None:
+            found = await self._extractor_of(frame.who, request)
+            extractor = None if found is None else found[0]
+            is_outside = found is None or found[1] == "provider"
         prepared = await prepare(
             frame,
             request,
             route=route,
             ids=self._ids,
-            extractor=self._extractor,
+            extractor=extractor,
+            extracts_outside=is_outside,
             classifiers=self._classifiers,
             inherits=[label for _, label in sources],
         )

@@ -8,13 +8,24 @@ import msgspec
 
 from noema.cognition.attention import Proposal, owned_of
 from noema.cognition.model import Candidate
-from noema.cognition.process import Found, Recollection
-from noema.cognition.record import RECALL, PortAnswer, read_answer, read_candidate, recall_of
+from noema.cognition.process import Answer, Found, Recollection, believed
+from noema.cognition.record import (
+    COMPLETE,
+    RECALL,
+    PortAnswer,
+    digest_of,
+    read_answer,
+    read_candidate,
+    recall_of,
+)
 from noema.cognition.state import Recall
 from noema.events.model import Event
+from noema.llm.asker import Reach
 from noema.replay.compare import raise_difference
 
 NO_ID: Final = UUID(int=0)
+_OTHERS: Final = (RECALL, COMPLETE)
+_WHOM: Final = {RECALL: "memory", COMPLETE: "a model"}
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +87,7 @@ class RecordedPorts:
         answer = self._next("the log")
         if answer is None:
             return ()
-        if answer.words != tuple(words) or answer.limit != limit or answer.port == RECALL:
+        if answer.words != tuple(words) or answer.limit != limit or answer.port in _OTHERS:
             self.problem = f"{self._process} asks the log something else than it did"
         return answer.found
 
@@ -86,7 +97,29 @@ class RecordedPorts:
             return Recollection()
         if answer.query != query or answer.limit != k or answer.recollection is None:
             self.problem = f"{self._process} asks memory something else than it did"
-        return answer.recollection or Recollection()
+        recollection = answer.recollection or Recollection()
+        believed(recollection)
+        return recollection
+
+    async def model_for(self, prompt: str) -> Reach | None:
+        """Return where the model was that was asked then; None where none was.
+
+        That none was asked is not on record. Had it been struck from there, the thoughts that are
+        made without it would be others than those on record.
+        """
+        for left in self._left:
+            if left.port == COMPLETE and left.query == prompt and left.answer is not None:
+                return left.answer.reach
+        return None
+
+    async def complete(self, prompt: str, given: msgspec.Struct) -> Answer:
+        answer = self._next("a model")
+        if answer is None or answer.answer is None:
+            self.problem = f"{self._process} asks a model that it did not ask"
+            return Answer(reach="provider", failed="not on record")
+        if answer.query != prompt or answer.asked != digest_of(given):
+            self.problem = f"{self._process} asks a model something else than it did"
+        return answer.answer
 
     def _next(self, whom: str) -> PortAnswer | None:
         if self._left:
@@ -96,7 +129,7 @@ class RecordedPorts:
 
     def close(self) -> None:
         if self._left and self.problem is None:
-            whom = "memory" if self._left[0].port == RECALL else "the log"
+            whom = _WHOM.get(self._left[0].port, "the log")
             self.problem = f"{self._process} asks less of {whom} than it did"
         if self.problem is not None:
             values = "the request on record", "another request"

@@ -64,6 +64,7 @@ class NavItem:
 NAV: Final = (
     NavItem(key="m", label="Minds", href="/", name="minds"),
     NavItem(key="y", label="Memories", href="/memories", name="memories"),
+    NavItem(key="o", label="Models", href="/models", name="models"),
     NavItem(key="e", label="Events", href="/events", name="events"),
     NavItem(key="r", label="Replays", href="/replays", name="replays"),
     NavItem(key="s", label="System", href="/system", name="system"),

@@ -11,7 +11,7 @@ from noema.cognition.attention import attend
 from noema.cognition.cycle import propose
 from noema.cognition.defaults import DEFAULTS
 from noema.cognition.model import Brain, Exit, MindSettings, Mode
-from noema.cognition.process import Found, Process, Recalled, Recollection, Unanswered
+from noema.cognition.process import Answer, Found, Process, Recalled, Recollection, Unanswered
 from noema.cognition.processes import ALL
 from noema.cognition.record import (
     RECALL,
@@ -26,6 +26,7 @@ from noema.cognition.record import (
 from noema.cognition.state import Concluded, MindState, conclude, observe
 from noema.core.clock import ManualClock, SequentialIds, to_micros
 from noema.events.model import Event, NewEvent, new_event
+from noema.llm.asker import Reach
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 START_US = to_micros(START)
@@ -118,13 +119,19 @@ def brain_of(**changes: Any) -> Brain:
 
 
 class NoPorts:
-    """A log and a memory in which nothing is found."""
+    """A log and a memory in which nothing is found, and no model."""
 
     async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
         return ()
 
     async def recall(self, query: str, *, k: int) -> Recollection:
         return Recollection()
+
+    async def model_for(self, prompt: str) -> Reach | None:
+        return None
+
+    async def complete(self, prompt: str, given: msgspec.Struct) -> Answer:
+        raise AssertionError("there is no model to ask")
 
 
 class Asked(NoPorts):

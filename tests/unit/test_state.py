@@ -116,6 +116,7 @@ async def test_a_refolded_mind_is_the_live_one_byte_for_byte(
         assert encode_state(decode_state(encode_state(lived))) == encode_state(lived)
         assert cycle.recorded.processes == (
             "dialogue", "goal", "burst", "surprise", "perception", "reflection", "recall",
+            "planning",
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The faculties that propose thoughts without a model.
+"""The faculties that propose thoughts; those that can ask a model have a way on without one.
 
 Their order is part of the attention contract: it breaks ties.
 """
@@ -10,6 +10,7 @@ from noema.cognition.processes.burst import Burst
 from noema.cognition.processes.dialogue import Dialogue
 from noema.cognition.processes.goal import GoalWatch
 from noema.cognition.processes.perception import Perception
+from noema.cognition.processes.planning import Planning
 from noema.cognition.processes.recall import Recall
 from noema.cognition.processes.reflection import Reflection
 from noema.cognition.processes.surprise import Surprise
@@ -22,4 +23,5 @@ ALL: Final[tuple[Process, ...]] = (
     Perception(),
     Reflection(),
     Recall(),
+    Planning(),
 )

@@ -29,6 +29,7 @@ from noema.web.pages import (
     thought,
     tuning,
 )
+from noema.web.pages.llm_routes import LLM
 from noema.web.pages.tail import stream
 
 __all__ = ["ROUTES", "stream"]
@@ -178,6 +179,7 @@ ROUTES: Final[tuple[Endpoint, ...]] = (
         method="POST", path="/memory-policy/ack", handler=memory_policy.acknowledge, need="write",
         role=_OPERATOR, is_page=True,
     ),
+    *LLM,
     Endpoint(method="GET", path="/events", handler=events.show, need="read", is_page=True),
     Endpoint(method="GET", path="/events/{id}", handler=event.show, need="read", is_page=True),
     Endpoint(method="GET", path="/replays", handler=replays.show, need="read", is_page=True),

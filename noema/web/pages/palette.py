@@ -8,11 +8,16 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from noema.auth.roles import MemoryRight, memory_allows
-from noema.core.errors import InvalidInput
+from noema.auth.roles import MemoryRight, console_allows, memory_allows
+from noema.core.errors import InvalidInput, NotFound
+from noema.core.identity import ConsoleRole
 from noema.events.model import Event, decode_position
+from noema.llm.inputs import INPUTS
+from noema.llm.model import Role
 from noema.web import views
+from noema.web.api.llm import known_namespaces
 from noema.web.call import Call
+from noema.web.pages.llm_providers import provider_path
 from noema.web.pages.shell import fragment, mind_path, nav_of, page, wants_fragment
 from noema.web.pages.shown import is_redacted, summary
 from noema.web.services import Services
@@ -24,6 +29,13 @@ _OF_MEMORY: Final = (
     ("Conflicts", "/conflicts"),
     ("Shares", "/shares"),
     ("Memory policy", "/memory-policy"),
+)
+_OF_MODELS: Final = (
+    ("Roles of models", "/models/roles"),
+    ("Prompts", "/models/prompts"),
+    ("Calls of models", "/models/calls"),
+    ("Spend on models", "/models/spend"),
+    ("Budgets of models", "/models/budgets"),
 )
 
 
@@ -54,6 +66,8 @@ async def _items(call: Call, query: str) -> tuple[views.PaletteItem, ...]:
     items.extend(_event(e) for e in found)
     if memory_allows(call.who.role, MemoryRight.READ):
         items.extend(_memories(query, is_event=bool(found)))
+    if query and console_allows(call.who.console, ConsoleRole.OPERATOR):
+        items.extend(await _models(call, query))
     return tuple(items)
 
 
@@ -77,6 +91,28 @@ def _memories(query: str, *, is_event: bool) -> list[views.PaletteItem]:
             views.PaletteItem(href=f"/memories/{id_}", label="The memory of this id", kind="memory")
         )
     return items
+
+
+async def _models(call: Call, query: str) -> list[views.PaletteItem]:
+    """Return the pages of models that are called so, and the call of this id."""
+    llm, text = call.services.llm, query.lower()
+    pages = [
+        *_OF_MODELS,
+        *((f"Role {role}", f"/models/roles/{role}") for role in Role),
+        *((f"Prompt {name}", f"/models/prompts/{name}") for name in INPUTS),
+        *((f"Provider {p.name}", provider_path(p.name)) for p in await llm.registry.providers()),
+    ]
+    items = [
+        views.PaletteItem(href=href, label=label, kind="page", detail="models")
+        for label, href in pages
+        if text in label.lower()
+    ]
+    try:
+        found = await llm.calls.get(UUID(query), namespaces=await known_namespaces(call))
+    except (ValueError, NotFound):
+        return items
+    label = f"Call for {found.role}"
+    return [*items, views.PaletteItem(href=f"/models/calls/{found.id}", label=label, kind="call")]
 
 
 def _number(query: str) -> int | None:

@@ -18,6 +18,7 @@ from noema.web.api.audit import may_audit
 from noema.web.call import Call
 from noema.web.gate import authority, cookie_name
 from noema.web.live import Readings
+from noema.web.pages.llm_tried import Tests
 from noema.web.render import NAV, NavItem, Renderer, Shell, Theme
 
 THEME_COOKIE: Final = "noema_theme"
@@ -42,6 +43,7 @@ class Site:
     def __init__(self, clock: Clock) -> None:
         self.renderer = Renderer(resources.directory("templates"), clock=clock)
         self.readings = Readings()
+        self.tests = Tests()
         self.fragments: dict[tuple[object, str, int], str] = {}
 
 
@@ -107,6 +109,7 @@ def nav_of(who: Identity) -> tuple[NavItem, ...]:
     """Return the entries of the navigation that lead somewhere for this identity."""
     leads = {
         "memories": memory_allows(who.role, MemoryRight.READ),
+        "models": console_allows(who.console, ConsoleRole.OPERATOR),
         "access": console_allows(who.console, ConsoleRole.ADMINISTRATOR),
         "audit": may_audit(who),
     }

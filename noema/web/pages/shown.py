@@ -83,6 +83,10 @@ def _answered(data: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     if data["port"] == "recall":
         found = len(data.get("memories", ()))
         return f"{data['process']} asked memory: {request.get('query', '')}; {found} found"
+    if data["port"] == "complete":
+        answer = content.get("answer", {})
+        came = f"no answer: {answer['failed']}" if answer.get("failed") else "answered"
+        return f"{data['process']} asked a model to {request.get('prompt', '')}; {came}"
     words = ", ".join(request.get("words", ()))
     found = len(content.get("answer", ()))
     return f"{data['process']} looked in the log for {words}; {found} found"
