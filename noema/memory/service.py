@@ -202,7 +202,7 @@ async def make_memory(
         buffer=buffer,
         telemetry=telemetry,
         is_active=is_active,
-        retriever=Retriever(db=searching, rows=db, vectors=vectors, clock=clock),
+        retriever=Retriever(db=searching, vectors=vectors, clock=clock),
         writes=WritePath(
             db=db,
             audit=audit,
