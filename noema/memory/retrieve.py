@@ -57,10 +57,17 @@ _B = TypeVar("_B")
 
 
 class Retriever:
-    """Searches; `db` is a pool of its own whose sessions have `SESSION_SETTINGS`."""
+    """Searches; `db` is a pool of its own whose sessions have `SESSION_SETTINGS`.
 
-    def __init__(self, *, db: Database, vectors: Vectors, clock: Clock) -> None:
+    `embeds_outside` says that the embedder is a service outside of this daemon: a query that is
+    sensitive is not shown to it.
+    """
+
+    def __init__(
+        self, *, db: Database, vectors: Vectors, clock: Clock, embeds_outside: bool = False
+    ) -> None:
         self._db = db
+        self._embeds_outside = embeds_outside
         self._clock = clock
         self._sizes = Sizes(clock)
         self._lane = VectorLane(vectors=vectors, sizes=self._sizes)
@@ -89,7 +96,10 @@ class Retriever:
         name = driver if driver in DRIVERS else BASELINE.name
         if name != driver:
             degraded.append(f"driver_fallback={driver}->{name}")
-        if embedder is not None:
+        if embedder is not None and request.sensitive and self._embeds_outside:
+            degraded.append("a sensitive query is not sent to the embedder, text only")
+            name = TEXT_ONLY
+        elif embedder is not None:
             try:
                 vector = await _embedded(embedder, request.query)
             except Unavailable:

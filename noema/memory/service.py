@@ -193,6 +193,10 @@ async def make_memory(
     async def review_of(namespace: str) -> Review:
         return (await policies.effective(namespace)).conflict_review
 
+    embeddings = Embeddings(db=db, embedder=embedder, destination=destination, clock=clock)
+    await embeddings.start()
+    asked = None if embedder is None else embeddings
+    is_outside = destination == "provider"
     tickets = Tickets(db=db, audit=audit, ids=ids, clock=clock, perform=perform)
     kernel = make_kernel(
         db=db,
@@ -202,14 +206,14 @@ async def make_memory(
         buffer=buffer,
         telemetry=telemetry,
         is_active=is_active,
-        retriever=Retriever(db=searching, vectors=vectors, clock=clock),
+        retriever=Retriever(db=searching, vectors=vectors, clock=clock, embeds_outside=is_outside),
         writes=WritePath(
             db=db,
             audit=audit,
             ids=ids,
             clock=clock,
-            embedder=embedder,
-            embeds_outside=destination == "provider",
+            embedder=asked,
+            embeds_outside=is_outside,
             classifiers=classifiers,
         ),
         tickets=tickets,
@@ -221,10 +225,8 @@ async def make_memory(
             relationships=Relationships(ids=ids, work=work),
             graphs=Graphs(db=db),
         ),
-        embedder=embedder,
+        embedder=asked,
     )
-    embeddings = Embeddings(db=db, embedder=embedder, destination=destination, clock=clock)
-    await embeddings.start()
     checks = ConflictCheck(
         db=db, clock=clock, ids=ids, audit=audit, judge=PlainJudge(), review_of=review_of
     )
