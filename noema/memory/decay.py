@@ -29,6 +29,8 @@ PERIOD_S: Final = 21_600
 PERIODS_PER_HALF_LIFE: Final = 8
 BATCH_ROWS: Final = 1_000
 _SCALE_BITS: Final = 32
+# After so many accesses less than a micro-unit is missing.
+_MOST_COUNTED: Final = 64
 _LONGEST_WAIT_S: Final = 60.0
 
 # 2^(32 - k/8) is the eighth root of 2^(256 - k); a root of a root of a root, each rounded down, is
@@ -53,14 +55,21 @@ def decayed(activation: int, periods: int) -> int:
     return (activation * FACTORS[rest] >> _SCALE_BITS) >> min(halvings, 63)
 
 
-def bumped(activation: int) -> int:
-    """Return the activation (micro-units) after one access: a quarter of what is missing is added.
+def missing_after(times: int) -> int:
+    """Return, × 2^32, the share of what activation lacks that is left after so many accesses.
 
-    `activation + (1000000 - activation) / 4` in SQL. Rows are to be brought up to the present
-    period first; where that is left to the next run, the bump decays with the rest, which is less
-    than it was worth and never more.
+    An access takes a quarter of it: (3/4)^n, rounded down.
     """
-    return activation + (MICRO - activation) // 4
+    return (3**times << _SCALE_BITS) >> (2 * times) if times <= _MOST_COUNTED else 0
+
+
+def bumped(activation: int, times: int = 1) -> int:
+    """Return the activation (micro-units) after so many accesses.
+
+    Rows are to be brought up to the present period first; where that is left to the next run, the
+    bump decays with the rest, which is less than it was worth and never more.
+    """
+    return MICRO - ((MICRO - activation) * missing_after(times) >> _SCALE_BITS)
 
 
 class Decay:

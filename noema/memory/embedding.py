@@ -1,13 +1,13 @@
 """Vectors of memories: which model is active, and how memories come to have its vectors.
 
-Writers and searches ask `vectors` and go on without where there are none: text search finds what
+Writers and searches embed through it and go on without where that fails: text search finds what
 has no vector yet. In the background every memory gets one of the active model, past ones too, the
 newest first. Vectors of other models stay until somebody drops them, and are never compared with
 these, since every query of vectors names its model.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,9 @@ log = structlog.get_logger()
 
 Destination = Literal["local", "provider"]
 
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final[Mapping[Purpose, float]] = {"query": 5.0, "document": 20.0}
+"""How long a search, or a write, waits for its vectors before it goes on without."""
+
 _TAKE: Final = 64
 _LOOK_AT: Final = 2_000
 _DROP_AT_ONCE: Final = 5_000
@@ -38,21 +40,6 @@ _SETTLE_S: Final = 10.0
 _EVERY_S: Final = 3_600.0
 _FAILURES_TOGETHER: Final = 2
 _PROBE: Final = "Noema"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embedded:
-    """The vectors of some texts in order, or None and why.
-
-    Both are None where no embedder is wanted: nothing is missing then. `weight` is how much the
-    model's cosine counts beside text search.
-    """
-
-    model: str
-    dims: int
-    weight: float
-    vectors: Sequence[Sequence[float]] | None
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +60,11 @@ class Progress:
 
 
 class Embeddings:
-    """The active embedder and the vectors it makes. Call `start` once, and `run` in a task.
+    """The active embedder, as an `Embedder` that is never waited for long, and what it still owes.
 
-    `destination` is where texts go that are embedded: `provider` unless the model is on this
-    machine. A memory whose label does not allow that gets no vector.
+    Call `start` once, and `run` in a task. `destination` is where texts go that are embedded:
+    `provider` unless the model is on this machine. A memory whose label does not allow that gets no
+    vector here; who calls `embed` sees to that for what it gives.
     """
 
     def __init__(
@@ -86,7 +74,7 @@ class Embeddings:
         embedder: Embedder | None,
         destination: Destination,
         clock: Clock,
-        patience_s: float = PATIENCE_S,
+        patience_s: Mapping[Purpose, float] = PATIENCE_S,
         take: int = _TAKE,
         every_s: float = _EVERY_S,
         settle_s: float = _SETTLE_S,
@@ -111,18 +99,18 @@ class Embeddings:
         self._missed = asyncio.Event()
 
     @property
-    def model(self) -> str | None:
-        """The active model, None without one and until its dimensions are known."""
-        return None if self._embedder is None or self._dims is None else self._embedder.model
+    def model(self) -> str:
+        """The name of the active model, empty where there is none."""
+        return "" if self._embedder is None else self._embedder.model
 
     @property
-    def dims(self) -> int | None:
-        """The length of the active model's vectors, None as `model` is."""
-        return self._dims
+    def dims(self) -> int:
+        """The length of the active model's vectors, 0 until it is known."""
+        return self._dims or 0
 
-    def admits(self, destinations: Sequence[str]) -> bool:
-        """Whether a text with these destinations on its label may be given to the embedder."""
-        return not self._to_provider or "provider" in destinations
+    @property
+    def weight(self) -> float:
+        return 0.0 if self._embedder is None else self._embedder.weight
 
     async def start(self) -> None:
         """Make the embedder's model the active one, as soon as its dimensions are known.
@@ -140,33 +128,26 @@ class Embeddings:
         if dims:
             await self._activate(self._embedder.model, dims)
 
-    async def vectors(self, texts: Sequence[str], purpose: Purpose) -> Embedded:
-        """Return the texts' vectors, or why there are none; never raises Unavailable.
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[Sequence[float]]:
+        """Return the texts' vectors; open no transaction around it.
 
-        Waits a few seconds at most. Open no transaction around it. Documents that got none are
-        embedded in the background once they are stored.
+        Raises Unavailable where they do not come soon, or do not fit those on record. Documents
+        are embedded in the background then, once they are stored.
         """
         embedder = self._embedder
         if embedder is None:
-            return Embedded(model="", dims=0, weight=0.0, vectors=None)
-        found: Sequence[Sequence[float]] | None = None
-        reason: str | None = None
+            raise Unavailable("No embedder is set; see NOEMA_EMBEDDER.")
+        patience_s = self._patience_s[purpose]
         try:
-            async with asyncio.timeout(self._patience_s):
-                found = await self._embed(embedder, texts, purpose)
+            async with asyncio.timeout(patience_s):
+                return await self._embed(embedder, texts, purpose)
         except TimeoutError:
-            reason = f"The embedder did not answer within {self._patience_s:g} s."
+            reason = f"The embedder did not answer within {patience_s:g} s."
         except (Unavailable, ConfigError) as exc:
             reason = str(exc)
-        if found is None and purpose == "document":
+        if purpose == "document":
             self._missed.set()
-        return Embedded(
-            model=embedder.model,
-            dims=self._dims or 0,
-            weight=embedder.weight,
-            vectors=found,
-            reason=reason,
-        )
+        raise Unavailable(reason)
 
     async def run(self) -> None:
         """Fill in what is missing, for ever; survives embedder and database being away."""
@@ -249,7 +230,7 @@ class Embeddings:
 
     async def _embed(
         self, embedder: Embedder, texts: Sequence[str], purpose: Purpose
-    ) -> Sequence[Sequence[float]]:
+    ) -> list[Sequence[float]]:
         if not texts:
             return []
         vectors = await embedder.embed(texts, purpose=purpose)

@@ -4,14 +4,16 @@
     embed ─▶ vector lane ───────────────┴▶ candidates ─▶ fuse ─▶ trim
 
 Both lanes at once, then their candidates; one round trip more where turns of conversations are
-among them. The rows a search
-returns are committed ones; each is seen at its own statement, so a row that is closed in between is
-left out.
+among them. Where others are searching as well and little is seen, both lanes are one statement: it
+takes a little longer and costs less. Rows are committed ones, each seen at its own statement, so
+one that is closed in between is left out.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -25,7 +27,7 @@ from noema.llm.model import Embedder
 from noema.memory.analyse import query_terms
 from noema.memory.context import NOWHERE, Places
 from noema.memory.drivers import BASELINE, DRIVERS
-from noema.memory.drivers.model import Candidate, Query
+from noema.memory.drivers.model import Candidate, Lanes, Query
 from noema.memory.fuse import Scored, tokens, trim
 from noema.memory.mentions import mentions, normal_name
 from noema.memory.model import Hit, Memory, Scope, Search, SearchResult
@@ -41,30 +43,37 @@ SESSION_SETTINGS: Final = store.SESSION_SETTINGS
 """What the connections of a search are set to; `noema.db.tx.connect(settings=…)` takes them."""
 
 TEXT_ONLY: Final = "bm25-degraded"
+FEW: Final = 1_500
+"""Up to so many visible rows the text lane looks at each of them."""
+
 _FREQUENCIES_LAST_S: Final = 60.0
 _QUERY_CHARS: Final = 8_192
 _NAME_WORDS: Final = 4
 _WORDS: Final = 48
 _MOST_TURNS: Final = 4_000
 
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
 
 class Retriever:
     """Searches; `db` is a pool of its own whose sessions have `SESSION_SETTINGS`.
 
-    What the lanes found is read through `rows`, a pool of ordinary sessions, which need not plan
-    that anew each time; through `db` where there is no other.
+    `embeds_outside` says that the embedder is a service outside of this daemon: a query that is
+    sensitive is not shown to it.
     """
 
     def __init__(
-        self, *, db: Database, vectors: Vectors, clock: Clock, rows: Database | None = None
+        self, *, db: Database, vectors: Vectors, clock: Clock, embeds_outside: bool = False
     ) -> None:
         self._db = db
-        self._rows = rows or db
+        self._embeds_outside = embeds_outside
         self._clock = clock
         self._sizes = Sizes(clock)
         self._lane = VectorLane(vectors=vectors, sizes=self._sizes)
         self._frequencies = Frequencies({})
         self._frequencies_until = float("-inf")
+        self._running = 0
 
     async def search(
         self,
@@ -87,7 +96,10 @@ class Retriever:
         name = driver if driver in DRIVERS else BASELINE.name
         if name != driver:
             degraded.append(f"driver_fallback={driver}->{name}")
-        if embedder is not None:
+        if embedder is not None and request.sensitive and self._embeds_outside:
+            degraded.append("a sensitive query is not sent to the embedder, text only")
+            name = TEXT_ONLY
+        elif embedder is not None:
             try:
                 vector = await _embedded(embedder, request.query)
             except Unavailable:
@@ -101,7 +113,11 @@ class Retriever:
             now=now,
             vector_weight=None if vector is None or embedder is None else embedder.weight,
         )
-        ranked = await DRIVERS.get(name, BASELINE).plan(view, query)
+        self._running += 1
+        try:
+            ranked = await DRIVERS.get(name, BASELINE).plan(view, query)
+        finally:
+            self._running -= 1
         hits = view.hits(ranked, is_explained=request.explain)
         costs = [tokens(hit.memory.text) for hit in hits]
         kept = trim(costs, request.token_budget)
@@ -121,13 +137,12 @@ class Retriever:
         embedder: Embedder | None,
     ) -> "View":
         terms = query_terms(request.query[:_QUERY_CHARS])
-        chosen = _NO_TERMS
+        chosen, visible = _NO_TERMS, 0
         if terms:
             _, visible = await self._sizes.of_namespaces(self._db, scope.namespaces)
             chosen = plan(terms, await self._known(), visible + len(scope.memories))
         return View(
             db=self._db,
-            rows=self._rows,
             lane=self._lane,
             scope=scope,
             fence=Fence(
@@ -138,9 +153,11 @@ class Retriever:
                 as_of=aware(request.as_of, "as_of"),
             ),
             plan=chosen,
+            is_few=visible <= FEW,
             names=_names(request.query[:_QUERY_CHARS]),
             vector=vector,
             model="" if embedder is None else embedder.model,
+            is_busy=lambda: self._running > 1,
         )
 
     async def _known(self) -> Frequencies:
@@ -162,51 +179,69 @@ class View:
         self,
         *,
         db: Database,
-        rows: Database,
         lane: VectorLane,
         scope: Scope,
         fence: Fence,
         plan: Plan,
+        is_few: bool,
         names: Sequence[str],
         vector: list[float] | None,
         model: str,
+        is_busy: Callable[[], bool],
     ) -> None:
         self.plan = plan
         self._db = db
-        self._rows = rows
         self._lane = lane
         self._scope = scope
         self._fence = fence
         self._names = names
-        self._nearest_to = None if vector is None else (vector, model)
+        self._is_few = is_few
+        self._wanted = None if vector is None else Wanted(vector, model, 0)
+        self._is_busy = is_busy
         self._found: dict[UUID, Row] = {}
 
-    async def text(self, *, pool: int) -> Places:
+    async def lanes(self, *, pool: int, limit: int) -> Lanes:
+        wanted = self._wanted = None if self._wanted is None else replace(self._wanted, limit=limit)
+        if wanted is None:
+            return Lanes(await self._text(pool), (), {})
         if not self.plan.terms:
-            return NOWHERE
+            near = await self._lane.search(self._db, self._fence, wanted)
+            return Lanes(NOWHERE, [id_ for id_, _ in near], dict(near))
+        if self._is_busy() and self._is_few and self._lane.measures_rows and self._fence.is_plain:
+            return await self._in_one(wanted, pool)
+        text, near = await _both(self._text(pool), self._lane.search(self._db, self._fence, wanted))
+        return Lanes(text, [id_ for id_, _ in near], dict(near))
+
+    async def _in_one(self, wanted: Wanted, pool: int) -> Lanes:
         async with self._db.statements() as tx:
-            rows = await self._matching(tx.conn, self.plan.strict, pool)
+            rows = await store.lanes(
+                tx.conn, self._fence, self.plan.strict, self.plan, wanted, pool=pool
+            )
+        matching = [row[:5] for row in rows if row[4] is not None]
+        near = [row[0] for row in rows if row[4] is None]
+        cosines = {row[0]: row[5] for row in rows if row[5] is not None}
+        return Lanes(self._places(matching), near, cosines)
+
+    async def _text(self, pool: int) -> Places:
+        async with self._db.statements() as tx:
+            rows = await self._matching(tx.conn, self.plan.strict, pool) if self.plan.terms else []
             if self.plan.loose is not None and len(rows) < pool:
                 rows = await self._matching(tx.conn, self.plan.loose, pool)
         return self._places(rows)
 
     async def _matching(self, conn: Conn, terms: str, pool: int) -> list[Row]:
         asked = fence(self._fence.namespaces) + terms
-        return await store.text(conn, self._fence, asked, terms, self.plan, pool=pool)
+        return await store.text(
+            conn, self._fence, asked, terms, self.plan, pool=pool, is_few=self._is_few
+        )
 
     async def around(self, sessions: Sequence[UUID]) -> Places:
         terms = any_of(self.plan.terms)
-        async with self._rows.statements() as tx:
+        async with self._db.statements() as tx:
             rows = await store.sessions(
                 tx.conn, self._fence, sessions, self.plan, terms, most=_MOST_TURNS
             )
         return self._places(rows)
-
-    async def nearest(self, *, limit: int) -> list[tuple[UUID, float]]:
-        if self._nearest_to is None:
-            return []
-        wanted = Wanted(*self._nearest_to, limit)
-        return await self._lane.search(self._db, self._fence, wanted)
 
     async def newest(self, *, limit: int) -> list[UUID]:
         async with self._db.statements() as tx:
@@ -221,9 +256,9 @@ class View:
     ) -> Mapping[UUID, Candidate]:
         if not ids:
             return {}
-        wanted = None if self._nearest_to is None else Wanted(*self._nearest_to, 0)
+        wanted = self._wanted
         measured: Mapping[UUID, float] = {}
-        async with self._rows.statements() as tx:
+        async with self._db.statements() as tx:
             rows = await store.candidates(
                 tx.conn,
                 self._fence,
@@ -251,7 +286,7 @@ class View:
             if scored.id in self._found
         ]
 
-    def _places(self, rows: Sequence[Row]) -> Places:
+    def _places(self, rows: Sequence[Iterable[Any]]) -> Places:
         if not rows:
             return NOWHERE
         ids, sessions, positions, lengths, texts = zip(*rows, strict=True)
@@ -280,6 +315,17 @@ class View:
         values = dict(row)
         values["content"] = msgspec.json.decode(values["content"])
         return memory_of(values, is_shared=row["namespace"] not in self._scope.own)
+
+
+async def _both(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:
+    """Run both at once; raise the first error as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            one = group.create_task(first)
+            two = group.create_task(second)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return one.result(), two.result()
 
 
 async def _embedded(embedder: Embedder, text: str) -> list[float] | None:

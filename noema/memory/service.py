@@ -198,6 +198,10 @@ async def make_memory(
     async def review_of(namespace: str) -> Review:
         return (await policies.effective(namespace)).conflict_review
 
+    embeddings = Embeddings(db=db, embedder=embedder, destination=destination, clock=clock)
+    await embeddings.start()
+    asked = None if embedder is None else embeddings
+    is_outside = destination == "provider"
     tickets = Tickets(db=db, audit=audit, ids=ids, clock=clock, perform=perform)
     kernel = make_kernel(
         db=db,
@@ -207,14 +211,14 @@ async def make_memory(
         buffer=buffer,
         telemetry=telemetry,
         is_active=is_active,
-        retriever=Retriever(db=searching, rows=db, vectors=vectors, clock=clock),
+        retriever=Retriever(db=searching, vectors=vectors, clock=clock, embeds_outside=is_outside),
         writes=WritePath(
             db=db,
             audit=audit,
             ids=ids,
             clock=clock,
-            embedder=embedder,
-            embeds_outside=destination == "provider",
+            embedder=asked,
+            embeds_outside=is_outside,
             classifiers=classifiers,
             extractor_of=None if asker is None else ModelExtractors(asker, clock=clock),
         ),
@@ -227,10 +231,8 @@ async def make_memory(
             relationships=Relationships(ids=ids, work=work),
             graphs=Graphs(db=db),
         ),
-        embedder=embedder,
+        embedder=asked,
     )
-    embeddings = Embeddings(db=db, embedder=embedder, destination=destination, clock=clock)
-    await embeddings.start()
     judge: ConflictJudge = PlainJudge() if asker is None else ModelJudge(asker, clock=clock)
     checks = ConflictCheck(
         db=db, clock=clock, ids=ids, audit=audit, judge=judge, review_of=review_of

@@ -14,14 +14,12 @@ import structlog
 
 from noema.core.errors import NoemaError
 from noema.db.tx import Database
+from noema.memory.decay import missing_after
 from noema.memory.store import telemetry as store
 
 log = structlog.get_logger()
 
 FLUSH_EVERY_S: Final = 0.4
-KEPT: Final = 0.75
-"""Share of what activation lacks that is left after one access."""
-
 _MOST: Final = 50_000
 _AT_ONCE: Final = 1_000
 
@@ -61,7 +59,7 @@ class Telemetry:
                         list(batch),
                         [times for times, _ in batch.values()],
                         [last for _, last in batch.values()],
-                        [KEPT**times for times, _ in batch.values()],
+                        [missing_after(times) for times, _ in batch.values()],
                     )
                 self._written(batch)
                 written += len(batch)

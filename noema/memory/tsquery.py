@@ -76,12 +76,12 @@ def plan(terms: Sequence[str], frequencies: Frequencies, visible: int) -> Plan:
     rarest = sorted(terms, key=lambda term: (frequencies.of(term), term))[:MAX_TERMS]
     matches = [max(1.0, frequencies.of(term) * visible) for term in rarest]
     chosen, together = 1, matches[0]
-    while chosen < len(rarest) and together + matches[chosen] <= BUDGET:
+    while chosen < len(rarest) and min(visible, together + matches[chosen]) <= BUDGET:
         together += matches[chosen]
         chosen += 1
     loose = any_of(rarest[:chosen])
     strict = None
-    if together > BUDGET and len(rarest) > 1:
+    if min(visible, together) > BUDGET and len(rarest) > 1:
         # Even the rarest is everywhere: ask for rows that have several of them at once.
         with_all = 1
         while with_all < len(rarest) and together > BUDGET:

@@ -13,7 +13,6 @@ thing happened is `event_time` and may be long ago or still to come. So what one
 some time never changes afterwards, however late one is told of older things.
 """
 
-import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -51,7 +50,6 @@ from noema.memory.store.writing import Again, Line, Writer
 
 log = structlog.get_logger()
 
-EMBED_WITHIN_S: Final = 20.0
 SESSION_ENDS: Final = timedelta(minutes=30)
 MAX_KEY_CHARS: Final = 200
 _TRIES: Final = 8
@@ -207,9 +205,8 @@ class WritePath:
             return "no embedder is set, stored without vectors"
         sent = [d for d in drafts if not self._embeds_outside or "provider" in d.label.destinations]
         try:
-            async with asyncio.timeout(EMBED_WITHIN_S):
-                texts = [draft.text for draft in sent]
-                vectors = await embedder.embed(texts, purpose="document") if texts else []
+            texts = [draft.text for draft in sent]
+            vectors = await embedder.embed(texts, purpose="document") if texts else []
         except Exception as exc:  # noqa: BLE001 - whatever fails, the memory is kept
             reason = str(exc) if isinstance(exc, NoemaError) else type(exc).__name__
             log.warning("embedding_failed", model=embedder.model, reason=reason)

@@ -2,9 +2,10 @@
 
 A hundred thousand memories of twenty words in two hundred namespaces, and callers that see a
 hundredth, a tenth and all of them. Ours is `Kernel.mem_search` with everything it does: rights,
-policy, scope, both lanes, ranking, the rows themselves, and the audit rows that are written in
-batches beside it. The limit is the two statements alone, on plain connections that plan each anew,
-their arguments ready beforehand. The rows are put in by COPY: this is about reading.
+policy, scope, both lanes, ranking, the rows themselves. Audit rows and telemetry, which the daemon
+writes in batches beside it, are written between the rounds. The limit is the two statements alone,
+on plain connections that plan each anew, their arguments ready beforehand. The rows are put in by
+COPY: this is about reading.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from noema.llm.model import Purpose
 from noema.memory.analyse import query_terms, terms
 from noema.memory.ann import AnnKeeper
 from noema.memory.model import Search, Share
-from noema.memory.retrieve import SESSION_SETTINGS
+from noema.memory.retrieve import FEW, SESSION_SETTINGS
 from noema.memory.store import search as store
 from noema.memory.store.search import Fence, Wanted
 from noema.memory.tsquery import Frequencies, Plan, fence, plan
@@ -168,12 +169,19 @@ class _Bare:
         self._connections = connections
         self._lane = store.exact if visible <= EXACT_BELOW else store.nearest
         self._fence = Fence(tuple(namespaces))
+        self._is_few = visible <= FEW
         self._within = fence(namespaces)
 
     async def search(self, client: int, asked: _Asked) -> None:
         conn, chosen = self._connections[client], asked.plan
         await store.text(
-            conn, self._fence, self._within + chosen.strict, chosen.strict, chosen, pool=160
+            conn,
+            self._fence,
+            self._within + chosen.strict,
+            chosen.strict,
+            chosen,
+            pool=160,
+            is_few=self._is_few,
         )
         await self._lane(conn, self._fence, asked.wanted)
 
@@ -194,7 +202,6 @@ async def mem_search(server: Server, *, quick: bool) -> list[Figure]:
         mem = await stack.enter_async_context(governed(place, TENANT, embedder=embedder))
         said = await _fill(place, rows, cloud)
         await AnnKeeper(place.owner_dsn, vectors=vectors, clock=SystemClock()).once()
-        await stack.enter_async_context(_flushed(mem))
         callers = await _callers(mem)
         connections = [await stack.enter_async_context(_plain(place)) for _ in range(CLIENTS)]
         searching = await stack.enter_async_context(
@@ -253,14 +260,25 @@ async def _measured(
         assert all(hit.memory.namespace in namespaces for hit in found.hits)
 
     rounds, count = (3, 20) if quick else (7, 60)
+    seconds = 0.7 if quick else 2.0
+
+    async def median_ms() -> float:
+        found = await _median_ms(search, queries, count)
+        await mem.service.flush()
+        return found
+
+    async def rate() -> float:
+        found = await _rate(search, queries, seconds)
+        await mem.service.flush()
+        return found
+
     mine, theirs = await side_by_side(
-        lambda: _median_ms(search, queries, count),
+        median_ms,
         lambda: _median_ms(bare.search, queries, count),
         rounds=rounds,
     )
-    seconds = 0.7 if quick else 2.0
     rates, limits = await side_by_side(
-        lambda: _rate(search, queries, seconds),
+        rate,
         lambda: _rate(bare.search, queries, seconds),
         rounds=rounds,
     )
@@ -348,20 +366,3 @@ async def _plain(place: Place) -> AsyncIterator["asyncpg.Connection[asyncpg.Reco
         yield conn
     finally:
         await conn.close()
-
-
-@asynccontextmanager
-async def _flushed(mem: Memories) -> AsyncIterator[None]:
-    """Write audit rows and telemetry in batches beside the searches, as the daemon does."""
-
-    async def flush() -> None:
-        while True:
-            await asyncio.sleep(0.4)
-            await mem.service.flush()
-
-    async with asyncio.TaskGroup() as group:
-        flushing = group.create_task(flush())
-        try:
-            yield
-        finally:
-            flushing.cancel()

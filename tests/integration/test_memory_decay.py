@@ -11,6 +11,7 @@ from noema.core.clock import ManualClock
 from noema.memory import decay as module
 from noema.memory.decay import PERIOD_S, Decay, bumped, decayed, epoch_of
 from noema.memory.model import MICRO
+from noema.memory.telemetry import Telemetry
 from tests.conftest import TestDatabase
 from tests.governed import World, world
 
@@ -111,5 +112,18 @@ async def test_it_decays_when_a_period_turns_and_goes_on_where_a_clock_jumped(
     assert await decay.once() == 0
 
 
-def test_an_access_is_worth_what_the_formula_says() -> None:
+async def test_accesses_are_worth_the_very_integers_of_the_formula(here: World) -> None:
+    given = {await here.put(PLACE, f"seen {n} times"): n for n in (0, 1, 2, 7, 64, 65, 10_000)}
+    await here.execute("UPDATE memories SET activation = 123457")
+    telemetry = Telemetry(db=here.db)
+    for id_, times in given.items():
+        for _ in range(times):
+            telemetry.accessed([id_], here.clock.now())
+
+    await telemetry.flush()
+
+    rows = await here.fetch("SELECT id, activation FROM memories")
+    assert {row["id"]: row["activation"] for row in rows} == {
+        id_: bumped(123_457, times) for id_, times in given.items()
+    }
     assert [bumped(a) for a in (0, MICRO // 2, MICRO)] == [250_000, 625_000, MICRO]

@@ -13,9 +13,11 @@ from noema.db import pgvector
 from noema.db.tx import Database
 from noema.llm.embedders.hash import HashEmbedder
 from noema.llm.model import Embedder, Purpose
-from noema.memory.embedding import Embeddings, Progress
+from noema.memory.embedding import Destination, Embeddings, Progress
+from noema.memory.model import Search
 from tests.conftest import TestDatabase
 from tests.helpers import eventually
+from tests.memories import memories
 from tests.raw_memories import remember
 
 
@@ -62,7 +64,6 @@ async def started(db: Database, embedder: Embedder | None, *, take: int = 64) ->
         embedder=embedder,
         destination="local",
         clock=SystemClock(),
-        patience_s=5.0,
         take=take,
         settle_s=0.0,
     )
@@ -146,23 +147,21 @@ async def test_an_embedder_that_changes_its_dimensions_gives_no_vectors_and_a_re
     embeddings = await started(db, embedder)
     embedder.dims = 4
 
-    answer = await embeddings.vectors(["a"], "query")
-
-    assert answer.vectors is None
-    assert "not mixed" in (answer.reason or "")
+    with pytest.raises(Unavailable, match="not mixed"):
+        await embeddings.embed(["a"], purpose="query")
 
 
 async def test_dimensions_that_nobody_set_are_learned_from_the_first_answer(db: Database) -> None:
     embedder = Scripted("m", 3)
     embedder.dims = 0
     embeddings = await started(db, embedder)
-    before = embeddings.model
+    before = embeddings.dims
     embedder.dims = 3
 
-    answer = await embeddings.vectors(["a"], "query")
+    vectors = await embeddings.embed(["a"], purpose="query")
 
-    assert (before, embeddings.model, embeddings.dims) == (None, "m", 3)
-    assert answer.vectors == [[1.0, 0.0, 0.0]]
+    assert (before, embeddings.dims) == (0, 3)
+    assert vectors == [[1.0, 0.0, 0.0]]
     assert [row.dims for row in await embeddings.progress()] == [3]
 
 
@@ -173,23 +172,24 @@ async def test_guarantee_10_an_embedder_that_is_down_is_a_reason_and_no_error(
     embedder.is_down = True
     embeddings = await started(db, embedder)
 
-    answer = await embeddings.vectors(["a"], "query")
-
-    assert (answer.vectors, answer.reason) == (None, "The scripted embedder is down.")
+    with pytest.raises(Unavailable, match="The scripted embedder is down"):
+        await embeddings.embed(["a"], purpose="query")
 
 
 async def test_guarantee_10_an_embedder_that_hangs_is_given_up(db: Database) -> None:
     embedder = Scripted()
     embedder.before_answer = asyncio.Event()
     embeddings = Embeddings(
-        db=db, embedder=embedder, destination="local", clock=SystemClock(), patience_s=0.05
+        db=db,
+        embedder=embedder,
+        destination="local",
+        clock=SystemClock(),
+        patience_s={"query": 0.05},
     )
     await embeddings.start()
 
-    answer = await embeddings.vectors(["a"], "query")
-
-    assert answer.vectors is None
-    assert "within 0.05 s" in (answer.reason or "")
+    with pytest.raises(Unavailable, match=r"within 0\.05 s"):
+        await embeddings.embed(["a"], purpose="query")
 
 
 async def test_without_an_embedder_nothing_is_missing(db: Database) -> None:
@@ -197,8 +197,7 @@ async def test_without_an_embedder_nothing_is_missing(db: Database) -> None:
 
     embeddings = await started(db, None)
 
-    answer = await embeddings.vectors(["a"], "query")
-    assert (answer.vectors, answer.reason, embeddings.model) == (None, None, None)
+    assert (embeddings.model, embeddings.dims) == ("", 0)
     assert [row.is_active for row in await embeddings.progress()] == [False]
     assert await embeddings.once() == 0
 
@@ -337,8 +336,6 @@ async def test_what_may_not_leave_this_machine_gets_no_vector_from_elsewhere(
 
     assert embedder.seen == ["The disk failed."]
     assert (await active(embeddings)).wanted == 1
-    assert embeddings.admits(["local", "provider"])
-    assert not embeddings.admits(["local"])
 
 
 async def test_the_worker_survives_failure_says_so_and_fills_what_writers_missed(
@@ -367,7 +364,8 @@ async def test_the_worker_survives_failure_says_so_and_fills_what_writers_missed
 
         await eventually(filled)
         embedder.is_down = True
-        await embeddings.vectors(["The fan failed."], "document")
+        with pytest.raises(Unavailable):
+            await embeddings.embed(["The fan failed."], purpose="document")
         second = await remember(admin, text="The fan failed.")
         embedder.is_down = False
 
@@ -397,3 +395,41 @@ async def test_an_old_models_vectors_stay_until_they_are_dropped(
     assert await shelves(admin, "old") == {}
     assert len(await shelves(admin, "new")) == 3
     assert [row.model for row in await embeddings.progress()] == ["new"]
+
+
+async def test_a_write_that_got_no_vector_is_embedded_as_soon_as_the_embedder_is_back(
+    database: TestDatabase, admin: "asyncpg.Connection[asyncpg.Record]", clock: ManualClock
+) -> None:
+    embedder = Scripted("scripted", 256)
+    async with memories(database, clock, embedder=embedder) as mem:
+        embeddings = next(w for w in mem.service._workers if isinstance(w, Embeddings))
+        assert await fill(embeddings) == 0
+        embedder.is_down = True
+        missed = await mem.wrote(mem.who(), "The fan failed.")
+        assert missed not in await shelves(admin, "scripted")
+        embedder.is_down = False
+
+        async def has_one() -> bool:
+            return missed in await shelves(admin, "scripted")
+
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(embeddings.run())
+            await eventually(has_one)
+            working.cancel()
+
+
+@pytest.mark.parametrize(("destination", "is_sent"), [("local", True), ("provider", False)])
+async def test_a_sensitive_query_is_not_shown_to_an_embedder_outside(
+    database: TestDatabase, clock: ManualClock, destination: Destination, is_sent: bool
+) -> None:
+    embedder = Scripted("scripted", 256)
+    async with memories(database, clock, embedder=embedder, destination=destination) as mem:
+        ada = mem.who()
+        await mem.wrote(ada, "The fan failed.")
+
+        plain = await mem.kernel.mem_search(ada, Search(query="which fan?"))
+        secret = await mem.kernel.mem_search(ada, Search(query="whose fan?", sensitive=True))
+
+    assert [hit.memory.text for hit in secret.hits] == ["The fan failed."]
+    assert ("whose fan?" in embedder.seen, plain.degraded) == (is_sent, None)
+    assert (secret.degraded is None) == is_sent

@@ -417,7 +417,8 @@ _PUT = """
     INSERT INTO memories (id, namespace, kind, epistemic_kind, text, dedupe_key, terms,
         assertion_time, t_valid_from, route, trust, actor, agent_id, sensitivity, classifier,
         activation_epoch)
-    SELECT g.id, g.namespace, 'fact', 'fact', g.text, sha256(uuid_send(g.id)), ARRAY[g.text],
+    SELECT g.id, g.namespace, 'fact', 'fact', g.text, sha256(uuid_send(g.id)),
+           string_to_array(g.text, ' '),
            $4, $4, 'manual', 50, 't', 't', 'internal', 't', 0
     FROM unnest($1::uuid[], $2::text[], $3::text[]) AS g (id, namespace, text)
 """
@@ -536,6 +537,30 @@ async def test_a_large_namespace_is_searched_by_an_index_of_its_own(
         share = await recall(retrieve, cloud, embedder, ["acme/large", "acme/n3"], 40)
 
     assert share >= 0.98
+
+
+async def test_many_searches_at_once_find_what_each_finds_alone(database: TestDatabase) -> None:
+    cloud = Cloud(400)
+    words = [f"w{n % 7} shared" for n in range(400)]
+    async with retriever(database, size=4) as (_, retrieve, embedder), owner(database) as conn:
+        cloud.ids = await fill(conn, cloud.places, words, cloud.matrix)
+        every = scope(*[f"acme/n{number}" for number in range(100)])
+        queries = [f"w{n} other" for n in range(7)]
+        embedder.known = dict(zip(queries, cloud.points(7).tolist(), strict=True))
+
+        async def found(query: str) -> list[tuple[UUID, float, object]]:
+            result = await retrieve.search(
+                every, Search(query=query, explain=True),
+                now=datetime(2026, 1, 1, tzinfo=UTC), embedder=embedder,
+            )  # fmt: skip
+            return [(hit.memory.id, hit.score, hit.components) for hit in result.hits]
+
+        alone = [await found(query) for query in queries]
+        async with asyncio.TaskGroup() as group:
+            together = [group.create_task(found(query)) for query in queries]
+
+    assert [task.result() for task in together] == alone
+    assert all(len(hits) == 10 for hits in alone)
 
 
 async def test_without_pgvector_the_same_rows_are_found(database: TestDatabase) -> None:

@@ -17,7 +17,11 @@ _OFFERED = "SELECT default_version FROM pg_available_extensions WHERE name = 've
 
 @pytest.fixture
 async def admin(database: TestDatabase) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """A connection to a database as the migrations leave it, before anything was prepared."""
     conn: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(database.admin_dsn)
+    await conn.execute(
+        "ALTER TABLE memory_embeddings ALTER COLUMN embedding TYPE real[] USING embedding::real[]"
+    )
     yield conn
     await conn.close()
 

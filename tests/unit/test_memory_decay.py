@@ -42,10 +42,10 @@ def test_two_days_halve_and_no_time_changes_nothing() -> None:
     assert decayed(MICRO, 10**9) == 0
 
 
-@given(activations)
-def test_an_access_takes_a_quarter_of_what_is_missing(activation: int) -> None:
-    assert activation <= bumped(activation) <= MICRO
-    assert bumped(activation) == activation + (MICRO - activation) // 4
+@given(activations, st.integers(0, 200))
+def test_an_access_takes_a_quarter_of_what_is_missing(activation: int, times: int) -> None:
+    left = (MICRO - activation) * 3**times
+    assert 0 <= bumped(activation, times) - (MICRO - left / 4**times) < 1.001
 
 
 @given(st.integers(31_536_000, 7_258_118_400).map(lambda s: datetime.fromtimestamp(s, UTC)))

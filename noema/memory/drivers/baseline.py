@@ -1,8 +1,7 @@
 """The driver one has without choosing: both lanes, the conversation around turns, one sum."""
 
-import asyncio
-from collections.abc import Collection, Coroutine, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Final
 from uuid import UUID
 
 from noema.memory.context import Places, Weighed, weigh
@@ -14,9 +13,6 @@ LEAST_POOL: Final = 128
 POOL_OF_LANE: Final = 8
 MOST_SESSIONS: Final = 64
 
-_A = TypeVar("_A")
-_B = TypeVar("_B")
-
 
 class Baseline:
     """Text and vectors, each fetched with room to spare, then fused with what else is known."""
@@ -25,34 +21,19 @@ class Baseline:
 
     async def plan(self, view: ScopedView, query: Query) -> list[Scored]:
         lane = max(2 * query.k, LEAST_LANE)
-        pool, near = await _both(
-            view.text(pool=max(POOL_OF_LANE * lane, LEAST_POOL)), view.nearest(limit=lane)
-        )
-        weighed = weigh(query.terms, await _with_turns(view, query, pool))
-        by_text = weighed.best(lane)
-        cosines = dict(near)
-        ids = list(dict.fromkeys([*by_text, *cosines]))
+        lanes = await view.lanes(pool=max(POOL_OF_LANE * lane, LEAST_POOL), limit=lane)
+        weighed = weigh(query.terms, await _with_turns(view, query, lanes.text))
+        ids = list(dict.fromkeys([*weighed.best(lane), *lanes.nearest]))
         if not ids and not query.terms and query.vector_weight is None:
             ids = await view.newest(limit=query.k)
         where = {id_: n for n, id_ in enumerate(weighed.ids)}
         found = await view.candidates(
             ids,
             uncounted=[id_ for id_ in ids if id_ not in where],
-            unmeasured=[id_ for id_ in ids if id_ not in cosines],
+            unmeasured=[id_ for id_ in ids if id_ not in lanes.cosines],
         )
-        signals = _signals(found.values(), weighed, where, cosines)
+        signals = _signals(found.values(), weighed, where, lanes.cosines)
         return fuse(signals, k=query.k, now=query.now, vector_weight=query.vector_weight)
-
-
-async def _both(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:
-    """Run both lanes at once; raise the first error as it is."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            one = group.create_task(first)
-            two = group.create_task(second)
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return one.result(), two.result()
 
 
 async def _with_turns(view: ScopedView, query: Query, pool: Places) -> Places:

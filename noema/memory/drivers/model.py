@@ -38,22 +38,30 @@ class Candidate(NamedTuple):
     cosine: float | None
 
 
+class Lanes(NamedTuple):
+    """What both lanes found.
+
+    `nearest` is empty without a vector; `cosines` are those of its rows, and of others where they
+    are known by the way.
+    """
+
+    text: Places
+    nearest: Sequence[UUID]
+    cosines: Mapping[UUID, float]
+
+
 class ScopedView(Protocol):
     """One caller's memories as one query may see them: a driver's entire world.
 
     Every method filters before it limits, and returns nothing outside the caller's scope.
     """
 
-    async def text(self, *, pool: int) -> Places:
-        """Return at most `pool` rows that have terms of the query."""
+    async def lanes(self, *, pool: int, limit: int) -> Lanes:
+        """Return at most `pool` rows that have terms of the query, and the `limit` nearest."""
         ...
 
     async def around(self, sessions: Sequence[UUID]) -> Places:
         """Return the turns of the sessions, as far as a bound goes, the first sessions first."""
-        ...
-
-    async def nearest(self, *, limit: int) -> list[tuple[UUID, float]]:
-        """Return the nearest rows with their cosines, nearest first; [] without a vector."""
         ...
 
     async def newest(self, *, limit: int) -> list[UUID]:

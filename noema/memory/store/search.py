@@ -8,6 +8,7 @@ asked for are folded away when the statement is planned, as every one of a searc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -99,7 +100,7 @@ async def indexes(conn: Conn, names: Sequence[str]) -> dict[str, int]:
 
 # The fence is `namespace = ANY`; the lexeme of the namespace inside $1 is only the way in.
 # A long text hands out the terms of the query alone, a short one all of them, which is cheaper.
-_TEXT = """
+_POOL_OF: Final = """
     SELECT pool.id, pool.session_id, pool.position, cardinality(pool.terms) AS length,
            array_to_string(CASE WHEN cardinality(pool.terms) <= 128 THEN pool.terms
                ELSE ARRAY(SELECT t FROM unnest(pool.terms) t WHERE t = ANY($12::text[])) END,
@@ -109,7 +110,9 @@ _TEXT = """
         FROM (
             SELECT id, session_id, position, terms, tsv
             FROM memories
-            WHERE tsv @@ $1::text::tsquery AND namespace = ANY($2::text[])
+"""
+
+_RANKED: Final = """
               AND t_valid_to IS NULL AND status = 'active'
               AND ($3::text[] IS NULL OR kind = ANY($3::text[]))
             LIMIT $13
@@ -122,6 +125,18 @@ _TEXT = """
         LIMIT $14
     ) pool
 """
+
+_BY_INDEX: Final = """
+            WHERE tsv @@ $1::text::tsquery AND namespace = ANY($2::text[])
+"""
+
+# Where there is little to see, looking at all of it is quicker than asking the index of terms.
+_BY_NAMESPACE: Final = """
+            WHERE (tsv @@ $1::text::tsquery) IS TRUE AND namespace = ANY($2::text[])
+"""
+
+_TEXT: Final = _POOL_OF + _BY_INDEX + _RANKED
+_TEXT_OF_FEW: Final = _POOL_OF + _BY_NAMESPACE + _RANKED
 
 # $15: past rows too; $16: the moment; $17: single shared rows; $18: $1 without the namespaces.
 _TEXT_WIDE = """
@@ -167,16 +182,19 @@ _TEXT_WIDE = """
 
 
 async def text(
-    conn: Conn, fence: Fence, asked: str, terms: str, plan: Plan, *, pool: int
+    conn: Conn, fence: Fence, asked: str, terms: str, plan: Plan, *, pool: int, is_few: bool = False
 ) -> list[Row]:
     """Return at most `pool` matching rows: id, session_id, position, length, terms.
 
-    `asked` is the tsquery with the namespaces in it, `terms` the one without.
+    `asked` is the tsquery with the namespaces in it, `terms` the one without. `is_few` says that
+    all the fence lets through is little.
     """
     common = (
         asked, list(fence.namespaces), fence.kinds, *plan.groups, *plan.weights, list(plan.terms),
         _MATCHES, pool,
     )  # fmt: skip
+    if fence.is_plain and is_few:
+        return await conn.fetch(_TEXT_OF_FEW, terms, *common[1:])
     if fence.is_plain:
         return await conn.fetch(_TEXT, *common)
     return await conn.fetch(
@@ -222,18 +240,19 @@ async def sessions(
 # Materialised, so that no approximate index is taken: it would filter afterwards.
 _EXACT = """
     WITH seen AS MATERIALIZED (
-        SELECT memory_id, embedding FROM memory_embeddings
+        SELECT memory_id AS id, -(embedding <#> $1::text::halfvec) AS cosine
+        FROM memory_embeddings
         WHERE model = $2 AND namespace = ANY($3::text[]) AND shelf IN ('fresh', 'settled')
           AND ($4::text[] IS NULL OR kind = ANY($4::text[]))
     )
-    SELECT memory_id AS id, -(embedding <#> $1::text::halfvec) AS cosine FROM seen
-    ORDER BY 2 DESC, 1 LIMIT $5
+    SELECT id, cosine FROM seen ORDER BY cosine DESC, id LIMIT $5
 """
 
 # $6: past rows too; $7: the moment; $8: single shared rows.
 _EXACT_WIDE = """
     WITH seen AS MATERIALIZED (
-        SELECT e.memory_id, e.embedding FROM memory_embeddings e
+        SELECT e.memory_id AS id, -(e.embedding <#> $1::text::halfvec) AS cosine
+        FROM memory_embeddings e
         WHERE e.model = $2 AND (e.namespace = ANY($3::text[]) OR e.memory_id = ANY($8::uuid[]))
           AND ($6::boolean OR $7::timestamptz IS NOT NULL OR e.shelf IN ('fresh', 'settled'))
           AND ($4::text[] IS NULL OR e.kind = ANY($4::text[]))
@@ -244,15 +263,14 @@ _EXACT_WIDE = """
                     (m.t_valid_to IS NULL OR m.t_valid_to > $7)
                     AND (m.status = 'active' OR noema_was_active(m.id, m.status, $7))))))
     )
-    SELECT memory_id AS id, -(embedding <#> $1::text::halfvec) AS cosine FROM seen
-    ORDER BY 2 DESC, 1 LIMIT $5
+    SELECT id, cosine FROM seen ORDER BY cosine DESC, id LIMIT $5
 """
 
 # The index is on the cast, and the cast must say how long a vector is: a number, put in as one.
 # What is fresh has no approximate index and is compared in full.
 _NEAREST = """
     WITH fresh AS MATERIALIZED (
-        SELECT memory_id, embedding FROM memory_embeddings
+        SELECT memory_id, -(embedding <#> $1::text::halfvec) AS cosine FROM memory_embeddings
         WHERE shelf = 'fresh' AND model = $2 AND namespace = ANY($3::text[])
           AND ($4::text[] IS NULL OR kind = ANY($4::text[]))
     )
@@ -262,8 +280,7 @@ _NEAREST = """
        AND ($4::text[] IS NULL OR kind = ANY($4::text[]))
      ORDER BY embedding::halfvec({dims}) <#> $1::text::halfvec({dims}) LIMIT $5)
     UNION ALL
-    (SELECT memory_id, -(embedding <#> $1::text::halfvec) AS cosine FROM fresh
-     ORDER BY 2 DESC, 1 LIMIT $5)
+    (SELECT memory_id, cosine FROM fresh ORDER BY 2 DESC, 1 LIMIT $5)
 """
 
 # For an index of one namespace, which only an equality is known to fit.
@@ -278,20 +295,19 @@ _NEAREST_IN = """
 # What is left beside them: other namespaces, and what is fresh in these ($6).
 _BESIDE = """
     WITH seen AS MATERIALIZED (
-        SELECT memory_id, embedding FROM memory_embeddings
+        SELECT memory_id, -(embedding <#> $1::text::halfvec) AS cosine FROM memory_embeddings
         WHERE model = $2 AND namespace = ANY($3::text[]) AND shelf IN ('fresh', 'settled')
           AND ($4::text[] IS NULL OR kind = ANY($4::text[]))
         UNION ALL
-        SELECT memory_id, embedding FROM memory_embeddings
+        SELECT memory_id, -(embedding <#> $1::text::halfvec) AS cosine FROM memory_embeddings
         WHERE shelf = 'fresh' AND model = $2 AND namespace = ANY($6::text[])
           AND ($4::text[] IS NULL OR kind = ANY($4::text[]))
     )
-    SELECT memory_id AS id, -(embedding <#> $1::text::halfvec) AS cosine FROM seen
-    ORDER BY 2 DESC, 1 LIMIT $5
+    SELECT memory_id AS id, cosine FROM seen ORDER BY 2 DESC, 1 LIMIT $5
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wanted:
     """What the vector lane is asked: the `limit` nearest vectors of the model."""
 
@@ -299,10 +315,43 @@ class Wanted:
     model: str
     limit: int
 
-    @property
+    @cached_property
     def literal(self) -> str:
         """The vector as pgvector reads it: quicker to send than a list, and exact to a halfvec."""
         return f"[{('%.8f,' * len(self.vector) % tuple(self.vector))[:-1]}]"
+
+
+# Both lanes of a caller that sees little in one statement, with the cosines of the pool as well.
+# What has no terms is of the vector lane.
+_TEXT_POOL: Final = " WITH pool AS MATERIALIZED ( " + _TEXT_OF_FEW
+
+_WITH_VECTORS: Final = """
+    ), seen AS MATERIALIZED (
+        SELECT memory_id AS id, -(embedding <#> $15::text::halfvec) AS cosine
+        FROM memory_embeddings
+        WHERE model = $16 AND namespace = ANY($2::text[]) AND shelf IN ('fresh', 'settled')
+          AND ($3::text[] IS NULL OR kind = ANY($3::text[]))
+    )
+    SELECT p.id, p.session_id, p.position, p.length, p.terms, s.cosine
+    FROM pool p LEFT JOIN seen s ON s.id = p.id
+    UNION ALL
+    (SELECT id, NULL, NULL, NULL, NULL, cosine FROM seen ORDER BY cosine DESC, id LIMIT $17)
+"""
+
+_LANES: Final = _TEXT_POOL + _WITH_VECTORS
+
+
+async def lanes(
+    conn: Conn, fence: Fence, terms: str, plan: Plan, wanted: Wanted, *, pool: int
+) -> list[Row]:
+    """Return the rows of `text`, with their cosines, and after them those of `exact`.
+
+    For plain fences that let little through; needs pgvector.
+    """
+    return await conn.fetch(
+        _LANES, terms, list(fence.namespaces), fence.kinds, *plan.groups, *plan.weights,
+        list(plan.terms), _MATCHES, pool, wanted.literal, wanted.model, wanted.limit,
+    )  # fmt: skip
 
 
 async def exact(conn: Conn, fence: Fence, wanted: Wanted) -> list[Row]:

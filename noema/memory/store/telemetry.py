@@ -9,20 +9,20 @@ import asyncpg
 from noema.core.errors import Unavailable
 from noema.db.tx import Conn, connection_lost
 
-# Locked in the order of the ids, so that two that count at once do not wait for each other in a
-# circle.
+# The same integers as `noema.memory.decay.bumped`. Locked in the order of the ids, so that two that
+# count at once do not wait for each other in a circle.
 _ACCESSED = """
     WITH seen AS (
-        SELECT m.id, a.times, a.at, a.kept
+        SELECT m.id, a.times, a.at, a.missing
         FROM memories m
-        JOIN unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::float8[])
-             AS a(id, times, at, kept) ON m.id = a.id
+        JOIN unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::bigint[])
+             AS a(id, times, at, missing) ON m.id = a.id
         ORDER BY m.id FOR NO KEY UPDATE OF m
     )
     UPDATE memories m
     SET access_count = least(m.access_count::bigint + s.times, 2147483647)::int,
         last_accessed_at = greatest(m.last_accessed_at, s.at),
-        activation = least(1000000, 1000000 - round((1000000 - m.activation) * s.kept)::int)
+        activation = 1000000 - ((1000000 - m.activation) * s.missing >> 32)::int
     FROM seen s WHERE m.id = s.id
 """
 
@@ -32,11 +32,11 @@ async def accessed(
     ids: Sequence[UUID],
     times: Sequence[int],
     last: Sequence[datetime],
-    kept: Sequence[float],
+    missing: Sequence[int],
 ) -> None:
-    """Count the accesses; `kept` is the share of what activation lacks that it lacks after them."""
+    """Count the accesses; `missing` is of each what `noema.memory.decay.missing_after` says."""
     try:
-        await conn.execute(_ACCESSED, list(ids), list(times), list(last), list(kept))
+        await conn.execute(_ACCESSED, list(ids), list(times), list(last), list(missing))
     except asyncpg.PostgresError as exc:
         if connection_lost(exc, conn):
             raise
