@@ -10,7 +10,7 @@ CREATE TABLE secrets (
     set_by text NOT NULL,
     set_at timestamptz NOT NULL
 );
-COMMENT ON COLUMN secrets.sealed IS 'AES-256-GCM under a key that is not here; bound to the id of this row';
+COMMENT ON COLUMN secrets.sealed IS 'AES-256-GCM under a key that is not here; bound to the id of this row and the host that it is for';
 SELECT noema_open_table('secrets');
 
 CREATE TABLE llm_providers (

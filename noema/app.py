@@ -42,7 +42,7 @@ from noema.events.unit import Unit
 from noema.events.writer import Writer
 from noema.llm.asker import Asker
 from noema.llm.desk import Llm
-from noema.llm.embedders.make import aclose, destination_of, make_embedder
+from noema.llm.embedders.make import aclose
 from noema.llm.wiring import make_llm
 from noema.memory import presidio
 from noema.memory.ann import AnnKeeper
@@ -198,7 +198,7 @@ async def build(
         await llm.start()
         stack.push_async_callback(llm.aclose)
         asker = Asker(model=llm.service, prompts=llm.library, chosen=llm.registry.chosen)
-        embedder = make_embedder(settings.embedder, clock)
+        embedder = await llm.embedding.made(settings.embedder)
         stack.push_async_callback(aclose, embedder)
         classifiers = _classifiers(stack)
         memories = await make_memory(
@@ -209,7 +209,7 @@ async def build(
             audit=access.audit,
             is_active=access.tenants.is_active,
             embedder=embedder,
-            destination=destination_of(settings.embedder),
+            destination=llm.embedding.in_force.destination,
             vectors=vectors,
             classifiers=classifiers,
             asker=asker,

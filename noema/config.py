@@ -17,7 +17,7 @@ from noema.core.errors import ConfigError
 from noema.core.secret import key_from_text
 
 Env = Literal["production", "development"]
-EmbedderKind = Literal["hash", "none", "local", "openai", "azure", "ollama"]
+EmbedderKind = Literal["hash", "none", "local", "openai", "azure", "ollama", "bedrock"]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Variables that other parts of Noema's promise reserve; they are read when those parts exist, and
@@ -51,6 +51,7 @@ _VARIABLES: Final = {
     "embedder_key": "NOEMA_EMBEDDER_KEY",
     "embedder_dims": "NOEMA_EMBEDDER_DIMS",
     "embedder_api_version": "NOEMA_EMBEDDER_API_VERSION",
+    "embedder_region": "NOEMA_EMBEDDER_REGION",
     "embedder_query_prefix": "NOEMA_EMBEDDER_QUERY_PREFIX",
     "embedder_document_prefix": "NOEMA_EMBEDDER_DOCUMENT_PREFIX",
 }
@@ -63,8 +64,15 @@ _EMBEDDERS: Final[tuple[EmbedderKind, ...]] = (
     "openai",
     "azure",
     "ollama",
+    "bedrock",
 )
-_REMOTE: Final = frozenset({"openai", "azure", "ollama"})
+_REMOTE: Final = frozenset({"openai", "azure", "ollama", "bedrock"})
+# What an address looks like; Ollama alone has a default.
+_FOR_EXAMPLE: Final = {
+    "azure": "https://NAME.openai.azure.com",
+    "bedrock": "https://bedrock-runtime.eu-central-1.amazonaws.com",
+    "openai": "https://api.openai.com/v1",
+}
 _OLLAMA: Final = "http://127.0.0.1:11434"
 # The service's version of the wire format that this was written against.
 _AZURE_API: Final = "2024-10-21"
@@ -81,7 +89,8 @@ _METADATA_NAMES: Final = frozenset({"metadata.google.internal", "metadata"})
 class EmbedderSettings:
     """Where vectors come from. `query_model` and `model` (for documents) are mostly one.
 
-    `dims` is None where the service's own length is taken. `url` has no slash at its end.
+    `dims` is None where the service's own length is taken. `url` has no slash at its end. A
+    `region` is set where Bedrock is asked at another address than Amazon's own.
     """
 
     kind: EmbedderKind = "hash"
@@ -91,6 +100,7 @@ class EmbedderSettings:
     key: str | None = field(default=None, repr=False)
     dims: int | None = None
     api_version: str = _AZURE_API
+    region: str = ""
     query_prefix: str = ""
     document_prefix: str = ""
 
@@ -260,7 +270,7 @@ def _embedder(values: Mapping[str, str]) -> EmbedderSettings:
             if key.startswith("embedder_") and kind != "none":
                 raise ConfigError(
                     f"{_VARIABLES[key]} is set, and NOEMA_EMBEDDER={kind} has no use for it. "
-                    "Take it away, or set NOEMA_EMBEDDER to openai, azure or ollama."
+                    "Take it away, or set NOEMA_EMBEDDER to openai, azure, ollama or bedrock."
                 )
         return EmbedderSettings(kind=kind)
     secret = values.get("embedder_key")
@@ -274,6 +284,7 @@ def _embedder(values: Mapping[str, str]) -> EmbedderSettings:
         key=_embedder_key(kind, secret),
         dims=_embedder_dims(values.get("embedder_dims")),
         api_version=values.get("embedder_api_version", _AZURE_API),
+        region=values.get("embedder_region", "").strip(),
         query_prefix=values.get("embedder_query_prefix", ""),
         document_prefix=values.get("embedder_document_prefix", ""),
     )
@@ -285,14 +296,7 @@ def _embedder_url(kind: EmbedderKind, text: str | None, *, has_key: bool) -> str
         if kind == "ollama":
             return _OLLAMA
         # No default: that texts leave this house is for somebody to decide.
-        raise ConfigError(
-            f"NOEMA_EMBEDDER={kind} needs {name}, such as "
-            + (
-                "https://NAME.openai.azure.com."
-                if kind == "azure"
-                else "https://api.openai.com/v1."
-            )
-        )
+        raise ConfigError(f"NOEMA_EMBEDDER={kind} needs {name}, such as {_FOR_EXAMPLE[kind]}.")
     # The address is not shown: people put keys into them.
     url = _url(name, text.strip(), ("https", "http"), secret=True)
     parts = urlsplit(url)
@@ -335,6 +339,11 @@ def _embedder_key(kind: EmbedderKind, text: str | None) -> str | None:
     if text is None:
         if kind == "azure":
             raise ConfigError("NOEMA_EMBEDDER=azure needs NOEMA_EMBEDDER_KEY.")
+        if kind == "bedrock":
+            raise ConfigError(
+                "NOEMA_EMBEDDER=bedrock needs NOEMA_EMBEDDER_KEY, "
+                "as ACCESS_KEY_ID:SECRET_ACCESS_KEY or ACCESS_KEY_ID:SECRET_ACCESS_KEY:TOKEN."
+            )
         return None
     key = text.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:

@@ -29,9 +29,9 @@ SCHEMA: Final[dict[str, Any]] = {
 }
 # Enough for a loaded machine where all is well; a test of patience sets its own.
 LIMITS: Final = Limits(
-    connect_s=10, first_byte_s=20, between_s=20, after_s=0.2, max_bytes=MIB, max_text=100_000
+    connect_s=10, first_byte_s=20, between_s=20, after_s=10, max_bytes=MIB, max_text=100_000
 )
-SHORT: Final = replace(LIMITS, connect_s=0.2, first_byte_s=0.1)
+SHORT: Final = replace(LIMITS, connect_s=1.5, first_byte_s=0.1)
 # For who has begun: how long the beginning takes says nothing.
 PAUSED: Final = replace(LIMITS, between_s=0.2)
 

@@ -104,6 +104,11 @@ class FakeService:
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
+    @property
+    def open(self) -> int:
+        """How many connections are open now."""
+        return len(self._serving)
+
     def then(self, *replies: Reply) -> None:
         """Answer the next requests with these, one each, and as usual after that."""
         self._script.extend(replies)

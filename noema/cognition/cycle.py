@@ -15,6 +15,7 @@ from noema.cognition.model import Brain, Candidate, Outcome
 from noema.cognition.process import (
     Answer,
     Found,
+    Given,
     Ports,
     Process,
     Recollection,
@@ -24,6 +25,7 @@ from noema.cognition.process import (
 from noema.cognition.record import (
     COMPLETE,
     RECALL,
+    SAID,
     Failure,
     PortAnswer,
     Turn,
@@ -68,7 +70,14 @@ class Models(Protocol):
     async def reach(self, prompt: str) -> Reach | None: ...
 
     async def complete(
-        self, context: CallContext, prompt: str, given: msgspec.Struct, *, reach: Reach
+        self,
+        context: CallContext,
+        prompt: str,
+        given: msgspec.Struct,
+        *,
+        reach: Reach,
+        matter: str,
+        marks: Given,
     ) -> Answer: ...
 
 
@@ -86,6 +95,7 @@ class RecordingPorts:
         mind: UUID,
         process: str,
         through: int,
+        clock: Clock,
         cycle: int = 0,
         memory: Memory | None = None,
         models: Models | None = None,
@@ -95,6 +105,7 @@ class RecordingPorts:
         self._mind = mind
         self._process = process
         self._through = through
+        self._clock = clock
         self._cycle = cycle
         self._memory = memory
         self._models = models
@@ -119,6 +130,30 @@ class RecordingPorts:
                 process=self._process,
                 ordinal=ordinal,
                 words=tuple(words),
+                limit=limit,
+                found=found,
+            )
+        )
+        return found
+
+    async def said_before(self, conversation: UUID, *, before: UUID, limit: int) -> Sequence[Found]:
+        ordinal = len(self.answers)
+        try:
+            async with asyncio.timeout(PROCESS_DEADLINE_S):
+                lines = await self._log.said_before(
+                    self._mind, conversation, before=before, limit=limit
+                )
+        except TimeoutError:
+            why = f"late: the log gave no answer within {PROCESS_DEADLINE_S:g} s"
+            raise Unanswered(why) from None
+        found = tuple(Found(id=line.id, type=line.type, text=line.text[:1_000]) for line in lines)
+        self.answers.append(
+            PortAnswer(
+                process=self._process,
+                ordinal=ordinal,
+                port=SAID,
+                query=str(conversation),
+                asked=str(before),
                 limit=limit,
                 found=found,
             )
@@ -157,7 +192,10 @@ class RecordingPorts:
         self._reach = await self._models.reach(prompt)
         return self._reach
 
-    async def complete(self, prompt: str, given: msgspec.Struct) -> Answer:
+    async def complete(
+        self, prompt: str, given: msgspec.Struct, *, matter: str, marks: Given
+    ) -> Answer:
+        started = self._clock.monotonic()
         ordinal, place = len(self.answers), self._completed
         self._completed += 1
         answer = Answer(reach="provider", failed="no model is set")
@@ -172,7 +210,9 @@ class RecordingPorts:
                 process=self._process,
                 ordinal=place,
             )
-            answer = await self._models.complete(context, prompt, given, reach=self._reach)
+            answer = await self._models.complete(
+                context, prompt, given, reach=self._reach, matter=matter, marks=marks
+            )
         self.answers.append(
             PortAnswer(
                 process=self._process,
@@ -182,6 +222,7 @@ class RecordingPorts:
                 query=prompt,
                 asked=digest_of(given),
                 answer=answer,
+                waited_us=int((self._clock.monotonic() - started) * 1_000_000),
             )
         )
         return answer
@@ -316,6 +357,7 @@ class Thinker:
                 mind=mind,
                 process=process.name,
                 through=brain.log_before,
+                clock=self._clock,
                 cycle=brain.cycle,
                 memory=self._memory,
                 models=self._models,

@@ -25,6 +25,9 @@ ACT: Final = "remember"
 STANDS_OUT: Final = 2
 """A perceived thought is kept from this many times the threshold on."""
 
+HEARD: Final = "heard"
+"""How many thoughts an insight rests on, beside memories; a raw number of its candidate."""
+
 Lane = Literal["people", "perceived", "insights"]
 
 ALLOWANCE: Final[Mapping[Lane, int]] = {"people": 30, "perceived": 20, "insights": 6}
@@ -48,7 +51,7 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     """A thought to remember, by its place among the admitted, and the event that says it.
 
     `importance` is in micro-units. `event` is None where the thought itself says it; `sources` are
-    the memories that it rests on.
+    the memories that it rests on, and `is_heard` says that it rests on something else, too.
     """
 
     place: int
@@ -56,15 +59,23 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["episode", "fact", "semantic"]
     importance: int
     sources: tuple[UUID, ...] = ()
+    is_heard: bool = False
 
 
 def keep_params(
-    event: UUID, kind: str, importance: int, sources: Sequence[UUID] = ()
+    event: UUID,
+    kind: str,
+    importance: int,
+    sources: Sequence[UUID] = (),
+    *,
+    is_heard: bool = False,
 ) -> dict[str, str]:
     """Return the content of an intent to remember the event: names and numbers, no text."""
     params = {"event": str(event), "kind": kind, "importance": str(importance)}
     if sources:
         params["sources"] = " ".join(str(source) for source in sources)
+    if is_heard:
+        params["heard"] = "yes"
     return params
 
 
@@ -118,6 +129,7 @@ def _insight(place: int, scored: Scored) -> Keep:
         kind="semantic",
         importance=importance,
         sources=scored.candidate.sources,
+        is_heard=scored.raw.get(HEARD, 0) > 0,
     )
 
 

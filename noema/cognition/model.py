@@ -73,7 +73,10 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """One thought in focus; its strength halves every `slot_half_life_s` of the mind's own time."""
+    """One thought in focus; its strength halves every `slot_half_life_s` of the mind's own time.
+
+    `is_local`: see `Candidate`.
+    """
 
     thought: UUID
     process: str
@@ -82,6 +85,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     cycle: int
     admitted_us: int
     strength: int
+    is_local: bool = False
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +156,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     `key` says what it is about to say: of two with one key, one cycle admits the better only.
     `raw` keeps the number each feature's curve was applied to. `memory` is the memory that it
     brings back, if it does. `sources` are memories that it rests on without bringing one back, and
-    `is_insight` says that it is itself knowledge, worth keeping.
+    `is_insight` says that it is itself knowledge, worth keeping; `is_local` that a model on this
+    machine made it, of what no provider may be shown perhaps.
     """
 
     process: str
@@ -168,6 +173,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     memory: UUID | None = None
     sources: tuple[UUID, ...] = ()
     is_insight: bool = False
+    is_local: bool = False
 
 
 class RecallHabit(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """What a cognitive process must do, and what it may ask."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -51,11 +51,37 @@ class Recollection(msgspec.Struct, frozen=True, kw_only=True):
     withheld: int = 0
 
 
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model was given by which mark: memories and thoughts by their ids."""
+
+    memories: Mapping[str, Recalled] = {}
+    thoughts: Mapping[str, UUID] = {}
+
+    def known(self, marks: Sequence[Any]) -> tuple[str, ...]:
+        """Return the marks that were given, each once, in their order."""
+        found = (m.strip("[] ") for m in marks if isinstance(m, str))
+        return tuple(dict.fromkeys(m for m in found if m in self.memories or m in self.thoughts))
+
+    def memories_of(self, marks: Sequence[str]) -> tuple[UUID, ...]:
+        """Return what rests on them: the memories cited, and those that may not leave.
+
+        A model leaves out whom it likes; what it was shown of such a one may be in its words.
+        """
+        cited = [self.memories[m] for m in marks if m in self.memories]
+        closed = [m for m in self.memories.values() if not m.may_leave]
+        return tuple(dict.fromkeys(m.id for m in (*cited, *closed)))
+
+    def thoughts_of(self, marks: Sequence[str]) -> tuple[UUID, ...]:
+        """Return the ids of the thoughts among the marks."""
+        return tuple(dict.fromkeys(self.thoughts[m] for m in marks if m in self.thoughts))
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a model answered: a text, or a JSON object in which shares are micro-units.
 
-    `model` names who answered. `failed` says in the program's words why there is no answer, and is
-    empty where there is one. `reach` is where the question went.
+    `model` names who answered, in `call`. `failed` says in the program's words why there is no
+    answer, and is empty where there is one. `reach` is where the question went. `asked_in` and
+    `given` are the cycle that asked, and what its marks stand for, where that was an earlier one.
     """
 
     reach: Reach
@@ -63,6 +89,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: Any = None
     model: str = ""
     failed: str = ""
+    call: UUID | None = None
+    asked_in: int | None = None
+    given: Given | None = None
 
 
 class Unanswered(Exception):  # noqa: N818
@@ -95,6 +124,13 @@ class Ports(Protocol):
         """Return the newest lines of the mind's log that hold any of the words."""
         ...
 
+    async def said_before(self, conversation: UUID, *, before: UUID, limit: int) -> Sequence[Found]:
+        """Return what was said in the conversation before the message, oldest first.
+
+        What the mind said itself is of type `message.sent`.
+        """
+        ...
+
     async def recall(self, query: str, *, k: int) -> Recollection:
         """Return what the memory kernel finds for the query, as the mind's own identity sees it."""
         ...
@@ -103,11 +139,15 @@ class Ports(Protocol):
         """Return where a model for the prompt is, None where none is set. It is not asked."""
         ...
 
-    async def complete(self, prompt: str, given: msgspec.Struct) -> Answer:
+    async def complete(
+        self, prompt: str, given: msgspec.Struct, *, matter: str, marks: Given
+    ) -> Answer:
         """Ask a model by the prompt; never raises for what a model or a budget does.
 
         Asked only where `model_for` says that there is one. `given` is the prompt's input; its
-        field `mind` is filled in.
+        field `mind` is filled in, and `marks` is what its marks stand for. What was answered to the
+        same `matter` a few cycles ago is answered again, and nobody asked: then the answer brings
+        the marks of then.
         """
         ...
 

@@ -25,13 +25,17 @@ RECALL: Final = "recall"
 COMPLETE: Final = "complete"
 """The port that asks a model."""
 
+SAID: Final = "said_before"
+"""The port that asks what was said in a conversation."""
+
 
 class PortAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What one process asked outside the snapshot, and got. `ordinal` counts within the process.
 
     The log was asked for `words` and gave `found`; memory was asked `query` and gave
-    `recollection`. `limit` is the most that was wanted of either. A model was asked by the prompt
-    `query`, for the input whose digest is `asked`, and gave `answer`.
+    `recollection`; of the conversation `query`, what was said before the message `asked` was
+    `found`. `limit` is the most that was wanted of these. A model was asked by the prompt `query`,
+    for the input whose digest is `asked`, and gave `answer` after `waited_us`.
     """
 
     process: str
@@ -44,6 +48,7 @@ class PortAnswer(msgspec.Struct, frozen=True, kw_only=True):
     recollection: Recollection | None = None
     asked: str = ""
     answer: Answer | None = None
+    waited_us: int = 0
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +167,8 @@ class Writing:
             data["sources"] = candidate.sources
         if candidate.is_insight:
             data["is_insight"] = True
+        if candidate.is_local:
+            data["is_local"] = True
         content: dict[str, Any] = {"text": candidate.text, "topic": candidate.topic}
         if candidate.key != candidate.topic:
             content["key"] = candidate.key
@@ -220,21 +227,31 @@ class Writing:
             "port": answer.port,
         }
         if answer.answer is not None:
+            came = answer.answer
+            data |= {"prompt": answer.query, "waited_us": answer.waited_us}
+            said = {"call": came.call, "asked_in": came.asked_in, "failed": came.failed or None}
             return self._event(
                 "port.answered",
-                data=data,
+                data=data | {name: value for name, value in said.items() if value is not None},
                 content={
                     "request": {"prompt": answer.query, "digest": answer.asked},
-                    "answer": msgspec.to_builtins(answer.answer),
+                    "answer": msgspec.to_builtins(came),
                 },
             )
         if answer.recollection is None:
+            request: dict[str, Any] = {"words": answer.words, "limit": answer.limit}
+            if answer.port == SAID:
+                request = {
+                    "conversation": answer.query,
+                    "before": answer.asked,
+                    "limit": answer.limit,
+                }
             return self._event(
                 "port.answered",
                 causes=tuple(dict.fromkeys(f.id for f in answer.found)),
                 data=data,
                 content={
-                    "request": {"words": answer.words, "limit": answer.limit},
+                    "request": request,
                     "answer": msgspec.to_builtins(answer.found),
                 },
             )
@@ -344,7 +361,9 @@ class Writing:
                 thought = self.thoughts[keep.place]
                 # What is known by thinking is told by the thought itself.
                 event = thought.id if keep.event is None else keep.event
-                params = keep_params(event, keep.kind, keep.importance, keep.sources)
+                params = keep_params(
+                    event, keep.kind, keep.importance, keep.sources, is_heard=keep.is_heard
+                )
                 intents.append(self._intent(ordinal, thought, ACT, params))
         return tuple(intents)
 
@@ -444,6 +463,7 @@ def read_candidate(event: Event) -> Scored:
             memory=None if memory is None else UUID(memory),
             sources=tuple(UUID(source) for source in data.get("sources", ())),
             is_insight=bool(data.get("is_insight", False)),
+            is_local=bool(data.get("is_local", False)),
         ),
         ordinal=data["ordinal"],
         features=data["features"],
@@ -484,6 +504,9 @@ def read_answer(event: Event) -> PortAnswer:
     return PortAnswer(
         process=data["process"],
         ordinal=data["ordinal"],
+        port=data["port"],
+        query=request.get("conversation", ""),
+        asked=request.get("before", ""),
         words=tuple(request.get("words", ())),
         limit=request.get("limit", 0),
         found=msgspec.convert(content.get("answer", []), tuple[Found, ...]),

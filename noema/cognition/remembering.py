@@ -163,6 +163,7 @@ class _Intent(msgspec.Struct, frozen=True, kw_only=True):
     importance: int
     is_started: bool
     sources: tuple[UUID, ...] = ()
+    is_heard: bool = False
 
 
 class Remembering:
@@ -410,6 +411,7 @@ def _intent(row: Mapping[str, Any]) -> _Intent:
         importance=int(content["importance"]),
         sources=tuple(UUID(source) for source in content.get("sources", "").split()),
         is_started=row["state"] == "started",
+        is_heard="heard" in content,
     )
 
 
@@ -429,11 +431,13 @@ def _write(mind: Mind, intent: _Intent, told: Event) -> Write:
             verbatim=True,
         )
     if intent.kind is Kind.SEMANTIC:
-        # By way of consolidation where it rests on memories: no more trusted than the least of
-        # them, no less protected than the strictest, and withdrawn with any of them.
+        # By way of consolidation where it rests on memories alone: no more trusted than the least
+        # of them, no less protected than the strictest, and withdrawn with any of them. What rests
+        # on something heard as well is a claim, and no more trusted than that.
         return Write(
             text=text,
             kind=intent.kind,
+            epistemic_kind=EpistemicKind.CLAIM if intent.is_heard else None,
             source=source,
             importance=importance,
             derived_from=intent.sources,

@@ -367,6 +367,7 @@ def conclude(
                 cycle=state.cycle,
                 admitted_us=brain.now_us,
                 strength=MICRO,
+                is_local=candidate.is_local,
             )
         )
     # The strongest stay; of equals the ones admitted last, so that a full workspace moves on.

@@ -203,6 +203,21 @@ class EventLog:
             for r in rows
         ]
 
+    async def said_before(
+        self, mind: UUID, conversation: UUID, *, before: UUID, limit: int
+    ) -> list[LogLine]:
+        """Return what was said in the conversation before that message, oldest first.
+
+        At most the newest so many; what the mind said is a `message.sent`. What comes later changes
+        nothing of the answer.
+        """
+        async with self._db.reading() as tx:
+            rows = await store.said_before(tx.conn, mind, conversation, before=before, limit=limit)
+        return [
+            LogLine(id=r["id"], type=r["type"], at=r["occurred_at"], text=unescape(r["text"]))
+            for r in rows
+        ]
+
     async def prune_keys(self, now: datetime) -> None:
         """Forget idempotency keys older than seven days."""
         async with self._db.transaction() as tx:

@@ -39,7 +39,8 @@ CATALOGUE: Final[Mapping[str, str]] = {
     "candidate.scored": (
         "One proposed thought and how it fared. data: process, ordinal, stimuli folded, raw, "
         "features, contributions, score, gate, rank, admitted, memory (that it brings back), "
-        "sources (memories it rests on), is_insight; content: text, topic, key."
+        "sources (memories it rests on), is_insight, is_local (no provider may be shown it); "
+        "content: text, topic, key."
     ),
     "thought.admitted": (
         "A candidate that won a place. data: candidate, process, rank, score; content: text, topic."
@@ -53,7 +54,9 @@ CATALOGUE: Final[Mapping[str, str]] = {
     ),
     "port.answered": (
         "What a process asked outside the snapshot and got. data: process, ordinal, port, "
-        "memories, withheld (found, and not for the log); content: request, answer."
+        "memories, withheld (found, and not for the log), of a model also prompt, call, waited_us "
+        "(how long the mind waited), asked_in (the earlier cycle that asked), failed (why there is "
+        "no answer); content: request, answer."
     ),
     "stimulus.expired": (
         "Stimuli that waited too long for attention. data: folded, waited (cycles)."

@@ -135,6 +135,17 @@ _SEARCH_LOG = """
     ORDER BY seq DESC LIMIT $5
 """
 
+_SAID_BEFORE = """
+    SELECT id, type, occurred_at, text FROM (
+        SELECT m.id, m.at AS occurred_at, m.text, m.seq,
+               CASE WHEN m.cycle IS NULL THEN 'message.received' ELSE 'message.sent' END AS type
+        FROM messages m
+        WHERE m.mind_id = $1 AND m.conversation_id = $2
+          AND m.seq < (SELECT seq FROM messages WHERE id = $3)
+        ORDER BY m.seq DESC LIMIT $4
+    ) newest ORDER BY seq
+"""
+
 _GET_CONSUMER = "SELECT position FROM event_consumers WHERE name = $1"
 
 _SET_CONSUMER = """
@@ -546,6 +557,12 @@ async def search_log(
 ) -> list[asyncpg.Record]:
     patterns = [contains(escape(word)) for word in words]
     return list(await conn.fetch(_SEARCH_LOG, mind, through, patterns, scan, limit))
+
+
+async def said_before(
+    conn: Conn, mind: UUID, conversation: UUID, *, before: UUID, limit: int
+) -> list[asyncpg.Record]:
+    return list(await conn.fetch(_SAID_BEFORE, mind, conversation, before, limit))
 
 
 async def consumer_position(conn: Conn, name: str) -> int | None:

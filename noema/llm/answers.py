@@ -17,11 +17,14 @@ from noema.core.canonical import canonical
 from noema.core.errors import InvalidInput
 from noema.llm.errors import BadAnswer
 
-_FENCED: Final = re.compile(
-    r"(`{3,})[ \t]*[A-Za-z0-9_+-]*[ \t]*\r?\n(.*)\n[ \t]*\1[ \t]*", re.DOTALL
-)
+_FENCE: Final = re.compile(r"`{3,}")
+_LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+-]*")
 _MOST_REASONS: Final = 3
 _LONGEST_REASON: Final = 300
+# What a bigint holds, as everything does that stores one.
+_LARGEST: Final = 2**63 - 1
+_MOST_DIGITS: Final = 20
+_TOO_LARGE: Final = "The answer is not usable: a number in it is too large."
 
 
 class Shape:
@@ -79,8 +82,14 @@ def _shape(schema: bytes) -> Shape:
 def unfenced(text: str) -> str:
     """Return the text without white space around it, and without a fence around all of it."""
     bare = text.strip().removeprefix("\ufeff").strip()
-    match = _FENCED.fullmatch(bare)
-    return match.group(2).strip() if match else bare
+    # Line by line: one pattern for all of it can be kept busy for hours by what a model writes.
+    first, _, rest = bare.partition("\n")
+    body, _, last = rest.rpartition("\n")
+    fence = _FENCE.match(first)
+    if fence is None or last.strip() != fence.group():
+        return bare
+    is_language = _LANGUAGE.fullmatch(first[fence.end() :].strip()) is not None
+    return body.strip() if is_language else bare
 
 
 def read(text: str, shape: Shape) -> dict[str, Any]:
@@ -99,15 +108,16 @@ def read(text: str, shape: Shape) -> dict[str, Any]:
 def _parsed(text: str) -> Any:
     try:
         return json.loads(
-            text, object_pairs_hook=_once, parse_float=_bounded, parse_constant=_no_constant
+            text,
+            object_pairs_hook=_once,
+            parse_float=_bounded,
+            parse_int=_whole,
+            parse_constant=_no_constant,
         )
     except json.JSONDecodeError as exc:
         reason = f"{exc.msg} in line {exc.lineno}, column {exc.colno}"
     except RecursionError:
         reason = "it is nested too deeply"
-    except ValueError:
-        # Python turns digits into a whole number only up to a few thousand of them.
-        reason = "a number has too many digits"
     raise BadAnswer(f"The answer is not JSON: {reason}.")
 
 
@@ -121,7 +131,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _bounded(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise BadAnswer("The answer is not usable: a number in it is too large.")
+        raise BadAnswer(_TOO_LARGE)
+    return number
+
+
+def _whole(digits: str) -> int:
+    # The length first: to read thousands of digits takes long, and of more Python reads none.
+    if len(digits) > _MOST_DIGITS or abs(number := int(digits)) > _LARGEST:
+        raise BadAnswer(_TOO_LARGE)
     return number
 
 

@@ -6,7 +6,7 @@ label lets it; the caller says what a text's label is.
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,6 +16,7 @@ from noema.llm.defaults import SCHEMAS
 from noema.llm.inputs import Data
 from noema.llm.library import Ready
 from noema.llm.model import CallContext, CognitiveRequest, CognitiveResponse, LanguageModel, Role
+from noema.llm.providers.ollama import HANDED_ON
 
 Reach: TypeAlias = Literal["local", "provider"]
 """Where a question goes: `local` stays on this machine, whichever of the chain is asked."""
@@ -25,9 +26,6 @@ Chosen: TypeAlias = Sequence[tuple[ProviderRow, str]]
 
 MayLeave: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[bool]]]
 """Says of each text whether it may be shown to a provider."""
-
-# Ollama hands these on to its makers' machines.
-_ELSEWHERE: Final = ("-cloud", ":cloud")
 
 
 class Renders(Protocol):
@@ -86,7 +84,7 @@ def _is_here(row: ProviderRow, model: str) -> bool:
         is_here = ipaddress.ip_address(host).is_loopback
     except ValueError:
         is_here = host == "localhost"
-    return is_here and not model.endswith(_ELSEWHERE)
+    return is_here and not model.endswith(HANDED_ON)
 
 
 async def without_closed(given: msgspec.Struct, may_leave: MayLeave) -> msgspec.Struct | None:

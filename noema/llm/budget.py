@@ -275,40 +275,42 @@ class _State:
         self, hold: Hold, keys: Sequence[store.WindowKey], now: datetime
     ) -> BudgetExceeded | None:
         """Reserve in every window or in none."""
-        stops = [(key, why) for key in keys if (why := self._why_not(hold, key))]
+        stops = [(key, stop) for key in keys if (stop := self._why_not(hold, key)) is not None]
         if stops:
             for key, _ in stops:
                 self._stopped[key] += 1
-            key, why = stops[0]
-            return _exceeded(self._budgets[key[0]], key, why, now)
+            key, (why, remedy) = stops[0]
+            return _exceeded(self._budgets[key[0]], key, why, remedy, now)
         for key in keys:
             self._micros[key] += hold.micros or 0
             self._tokens[key] += hold.tokens
             self.reservations.append((hold.call, hold.attempt, *key, hold.micros or 0, hold.tokens))
         return None
 
-    def _why_not(self, hold: Hold, key: store.WindowKey) -> str:
+    def _why_not(self, hold: Hold, key: store.WindowKey) -> tuple[str, str] | None:
+        """Return why there is no room and what helps, where waiting does not; None for room."""
         budget, window = self._budgets[key[0]], self._windows[key]
         if budget.money_micros is not None:
             if hold.micros is None:
-                return f"is in money, and the prices of {hold.provider} are not set"
+                why = f"is in money, and the prices of {hold.provider} are not set"
+                return why, "Set them, at 0 where it costs nothing"
             taken = window.reserved_micros + window.spent_micros + self._micros[key]
-            if why := _over(budget.money_micros, taken, hold.micros, _money):
-                return why
+            if stop := _over(budget.money_micros, taken, hold.micros, _money):
+                return stop
         if budget.tokens is not None:
             taken = window.reserved_tokens + window.spent_tokens + self._tokens[key]
             return _over(budget.tokens, taken, hold.tokens, _count)
-        return ""
+        return None
 
 
-def _over(limit: int, taken: int, more: int, unit: Any) -> str:
+def _over(limit: int, taken: int, more: int, unit: Any) -> tuple[str, str] | None:
     if taken + more <= limit:
-        return ""
+        return None
     if more > limit:
-        return f"of {unit(limit)} is less than this call alone may take, {unit(more)}"
-    return (
-        f"of {unit(limit)} has {unit(max(limit - taken, 0))} left, and this may take {unit(more)}"
-    )
+        why = f"of {unit(limit)} is less than this call alone may take, {unit(more)}"
+        return why, "Set a smaller max_tokens, or raise the budget"
+    left = unit(max(limit - taken, 0))
+    return f"of {unit(limit)} has {left} left, and this may take {unit(more)}", ""
 
 
 def _money(micros: int) -> str:
@@ -316,18 +318,18 @@ def _money(micros: int) -> str:
 
 
 def _count(tokens: int) -> str:
-    return f"{tokens:,} tokens"
+    return "1 token" if tokens == 1 else f"{tokens:,} tokens"
 
 
-def _exceeded(budget: Budget, key: store.WindowKey, why: str, now: datetime) -> BudgetExceeded:
+def _exceeded(
+    budget: Budget, key: store.WindowKey, why: str, remedy: str, now: datetime
+) -> BudgetExceeded:
     of = "everything" if budget.scope == "everything" else f"{budget.scope} {key[1]}"
     span = {"cycle": f"cycle {key[2].rpartition(':')[2]}"}.get(budget.period, key[2])
     opens = opens_at(budget.period, now)
     when = "with the next cycle" if opens is None else f"on {opens:%Y-%m-%d at %H:%M} UTC"
-    return BudgetExceeded(
-        f"The budget of {of} for {span} {why}. Nothing was asked. It opens again {when}; "
-        "an administrator may change it."
-    )
+    remedy = remedy or f"It opens again {when}; an administrator may change it"
+    return BudgetExceeded(f"The budget of {of} for {span} {why}. Nothing was asked. {remedy}.")
 
 
 def opens_at(period: Period, now: datetime) -> datetime | None:

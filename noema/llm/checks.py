@@ -1,25 +1,30 @@
 """What a provider and a role may be configured to be; everything here raises InvalidInput."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
+import httpx
 import msgspec
 
 from noema.core.canonical import escape_tree
-from noema.core.errors import InvalidInput
+from noema.core.errors import ConfigError, InvalidInput
 from noema.llm.configured import Link
 from noema.llm.model import Parameters, Prices
 from noema.llm.providers.anthropic import ENDPOINT as ANTHROPIC
+from noema.llm.providers.bedrock import REGION, place_of
 from noema.llm.providers.make import KINDS
 from noema.llm.providers.ollama import ENDPOINT as OLLAMA
 from noema.llm.providers.openai import ENDPOINT as OPENAI
+from noema.llm.providers.sigv4 import credential_from
 from noema.net.guard import check_url
 
 MOST_IN_CHAIN: Final = 8
 LONGEST_DEADLINE_MS: Final = 3_600_000
-DEFAULT_DEADLINE_MS: Final = 60_000
+DEFAULT_DEADLINE_MS: Final = 30_000
+"""A mind waits as long at most, and thinks nothing else meanwhile."""
+
 SECRET_CHARS: Final = 16_384
 HINT_FROM: Final = 12
 _HINT_CHARS: Final = 4
@@ -40,6 +45,12 @@ _DEFAULT_ENDPOINT: Final[Mapping[str, str]] = {
     "echo": "",
 }
 _NO_SECRET: Final = frozenset({"echo"})
+# What stands in parameters is shown to operators and kept with every call.
+_KEYLIKE: Final = re.compile(
+    r"(?:x[-_])?(?:api[-_]?key|access[-_]?key|auth(?:orization)?|password|passwd|secret|"
+    r"(?:access|bearer|auth|session|security)[-_]?token)\Z",
+    re.IGNORECASE,
+)
 # What the body of a request already has, and the service decides.
 _RESERVED: Final = frozenset(
     {"messages", "model", "system", "input", "prompt", "tools", "functions", "n"}
@@ -72,8 +83,13 @@ def endpoint_of(kind: str, endpoint: str) -> str:
     raise InvalidInput(f"A provider of the kind {kind} needs its endpoint.", field="endpoint")
 
 
-def check_endpoint(kind: str, endpoint: str, *, allows_private: bool) -> None:
-    """Check the form of an endpoint; what its name leads to is judged with each connection."""
+def check_endpoint(
+    kind: str, endpoint: str, parameters: Parameters, *, allows_private: bool
+) -> None:
+    """Check the form of an endpoint; what its name leads to is judged with each connection.
+
+    That of Amazon Bedrock has to tell its region, where the parameters do not.
+    """
     if kind == "echo":
         if endpoint:
             raise InvalidInput(
@@ -91,12 +107,20 @@ def check_endpoint(kind: str, endpoint: str, *, allows_private: bool) -> None:
             "An endpoint has no parameters behind a question mark; a key is given as the secret.",
             field="endpoint",
         )
+    if kind == "bedrock":
+        try:
+            place_of(endpoint, str(parameters.extra.get(REGION, "")), allows_private=allows_private)
+        except ConfigError as exc:
+            raise InvalidInput(str(exc), field="endpoint") from None
 
 
 def host_of(endpoint: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port: what a secret is given for."""
-    parts = urlsplit(endpoint)
-    return parts.scheme.lower(), (parts.hostname or "").lower(), parts.port
+    """Return scheme, host and port, None for the scheme's own: what a secret is given for.
+
+    As the client reads them: what two readers see differently would be a way to another host.
+    """
+    url = httpx.URL(endpoint)
+    return url.scheme, url.raw_host.decode("ascii"), url.port
 
 
 def checked_model(model: str) -> str:
@@ -125,6 +149,11 @@ def check_parameters(parameters: Parameters, field: str = "parameters") -> None:
     taken = sorted(_RESERVED.intersection(parameters.extra))
     if taken:
         raise InvalidInput(f"extra cannot set {taken[0]}.", field=f"{field}.extra")
+    if any(_KEYLIKE.match(name) for name in _names(parameters.extra)):
+        raise InvalidInput(
+            "Parameters are shown and recorded; a key is given as the secret.",
+            field=f"{field}.extra",
+        )
     if len(msgspec.json.encode(escape_tree(msgspec.to_builtins(parameters)))) > _PARAMETERS_BYTES:
         raise InvalidInput(f"{field} is over {_PARAMETERS_BYTES:,} bytes.", field=field)
 
@@ -167,12 +196,29 @@ def checked_secret(kind: str, secret: str) -> str:
             f"A secret is 1 to {SECRET_CHARS:,} printable ASCII characters on one line.",
             field="secret",
         )
+    if kind == "bedrock":
+        try:
+            credential_from(kept)
+        except ConfigError as exc:
+            raise InvalidInput(str(exc), field="secret") from None
     return kept
 
 
 def hint_of(secret: str) -> str:
     """Return what is shown of a secret: its end where it is long enough to give nothing away."""
     return secret[-_HINT_CHARS:] if len(secret) > HINT_FROM else ""
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Give the names of all objects in JSON."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, Mapping):
+            yield from found
+            waiting.extend(found.values())
+        elif isinstance(found, (list, tuple)):
+            waiting.extend(found)
 
 
 def _within(value: Any, low: float, high: float, field: str) -> None:

@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 
+from noema.llm.breakers import Breakers
 from noema.llm.budget import Budgets
+from noema.llm.calls import Calls
+from noema.llm.embedders.choice import Choice
 from noema.llm.library import Library
-from noema.llm.recorder import Calls, Recorder
+from noema.llm.meter import Meter
+from noema.llm.recorder import Recorder
 from noema.llm.registry import Registry
 from noema.llm.service import LanguageService
 from noema.llm.trial import Trial
@@ -21,6 +25,9 @@ class Llm:
     trial: Trial
     service: LanguageService
     recorder: Recorder
+    meter: Meter
+    breakers: Breakers
+    embedding: Choice
 
     async def start(self) -> None:
         """Install the shipped prompts that are not there yet."""

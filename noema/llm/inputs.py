@@ -98,9 +98,9 @@ class Extract(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verify(msgspec.Struct, frozen=True, kw_only=True):
-    """`verify`: whether the sources say what the statement says."""
+    """`verify`: whether the sources say what each of the statements says."""
 
-    statement: Data
+    statements: tuple[Remembered, ...]
     sources: tuple[Remembered, ...]
 
 

@@ -17,7 +17,11 @@ Finish = Literal["stop", "length", "refusal", "filtered", "tool", "other"]
 
 
 class Role(StrEnum):
-    """What a model is asked for; each role maps to a primary model and ordered fallbacks."""
+    """What a model is asked for; each role maps to a primary model and ordered fallbacks.
+
+    Of `embed` the fallbacks are other ways to the same model, else theirs were another space; see
+    `Embedder`.
+    """
 
     PERCEIVE = "perceive"
     RECALL = "recall"
@@ -209,12 +213,13 @@ MICRO: Final = 1_000_000
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One way to answer a role: a provider, what is asked of it, and what it costs.
 
-    `parameters` are what the request does not set itself.
+    `parameters` are what the request does not set itself. `version` is that of the provider's row.
     """
 
     provider: UUID
     name: str
     model: str
+    version: int = 0
     parameters: Parameters = Parameters()
     prices: Prices = Prices()
 

@@ -12,7 +12,8 @@ A template is read as a small language of its own: output, `if`, `for`, fields. 
 arithmetic, no slices and no filter but `length`, so that nothing can take a block apart; what each
 field is, its type in `inputs` says, and a template that misuses one is refused with its line. The
 sandbox stands behind that. Work is bounded by counts, not by a clock, because a replay must come
-to the same end.
+to the same end; that of reading a template by how many pieces it has and how deep they stand in
+each other, since compiling takes far more than in proportion to either.
 """
 
 import re
@@ -37,7 +38,10 @@ SYSTEM_CHARS: Final = 20_000
 TEMPLATE_CHARS: Final = 50_000
 RENDERED_CHARS: Final = 1_000_000
 _MOST_ROUNDS: Final = 20_000
+_MOST_STEPS: Final = 2_000_000
 _DEEPEST: Final = 3
+_MOST_PIECES: Final = 2_000
+_DEEPEST_PIECE: Final = 24
 _MARK_CHARS: Final = 16
 _LOOP: Final = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
 # No angle bracket and no line break: a label cannot look like the edge of a block.
@@ -75,14 +79,15 @@ def render(name: str, system: str, template: str, given: msgspec.Struct) -> Rend
     """Return the messages of a prompt for its input.
 
     Raises InvalidInput where the template is not one for the name, or a label is none, and TooLarge
-    where the result is over 1,000,000 characters or takes more than 20,000 rounds of loops.
+    where the result is over 1,000,000 characters or takes more than 20,000 rounds of loops, fewer
+    where the template has more than a hundred pieces.
     """
     if not isinstance(given, INPUTS[_known(name)]):
         raise InvalidInput(f"The prompt {name} takes {INPUTS[name].__name__}.")
     compiled = _compiled(name, system, template)
     texts = tuple(_texts(given))
     mark = mark_for((*texts, system, template))
-    fuel = _Fuel()
+    fuel = _Fuel(min(_MOST_ROUNDS, _MOST_STEPS // compiled.pieces))
     scope = {key: _shown(getattr(given, key), mark, fuel) for key in given.__struct_fields__}
     told = _filled(compiled.system, scope, "system").strip()
     if texts:
@@ -165,15 +170,15 @@ def _opening(text: str, place: int, mark: str) -> re.Match[str] | None:
 class _Fuel:
     """Counts the rounds of all loops of one rendering."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_left", "_most")
 
-    def __init__(self) -> None:
-        self.left = _MOST_ROUNDS
+    def __init__(self, most: int) -> None:
+        self._left = self._most = most
 
     def burn(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise TooLarge(f"A prompt's loops take at most {_MOST_ROUNDS:,} rounds together.")
+        self._left -= 1
+        if self._left < 0:
+            raise TooLarge(f"The loops of this prompt take at most {self._most:,} rounds together.")
 
 
 class _Block:
@@ -240,8 +245,10 @@ def _shown(value: Any, mark: str, fuel: _Fuel) -> Any:
         return _Record({key: _shown(getattr(value, key), mark, fuel) for key in inner})
     if isinstance(value, str):
         if not _LABEL.match(value):
+            # It is not quoted: it may be what somebody said, and this goes into logs.
             raise InvalidInput(
-                f"{value[:60]!r} is no label: text from outside goes into a prompt as Data."
+                "What a prompt was given as a label is no label: one has up to 300 letters, digits "
+                "and plain marks on one line. Text from outside goes into a prompt as Data."
             )
         return value
     return value
@@ -249,7 +256,10 @@ def _shown(value: Any, mark: str, fuel: _Fuel) -> Any:
 
 def _attribute(value: str) -> str:
     if not _ATTRIBUTE.match(value):
-        raise InvalidInput(f"{value[:60]!r} cannot stand on the first line of a data block.")
+        raise InvalidInput(
+            "What was given as kind, ref or time cannot stand on the first line of a data block: "
+            "up to 200 letters, digits and plain marks can."
+        )
     return value
 
 
@@ -319,6 +329,7 @@ _ENVIRONMENT: Final = _Sandbox()
 class _Compiled:
     system: Template
     template: Template
+    pieces: int
 
 
 @lru_cache(maxsize=64)
@@ -329,24 +340,49 @@ def _compiled(name: str, system: str, template: str) -> _Compiled:
         raise TooLarge(f"template is at most {TEMPLATE_CHARS:,} characters long.", field="template")
     if not template.strip():
         raise InvalidInput("template is empty; it is what the model is asked.", field="template")
-    return _Compiled(system=_one(name, system, "system"), template=_one(name, template, "template"))
+    told, told_pieces = _one(name, system, "system")
+    asked, asked_pieces = _one(name, template, "template")
+    return _Compiled(system=told, template=asked, pieces=told_pieces + asked_pieces)
 
 
-def _one(name: str, source: str, where: str) -> Template:
+def _one(name: str, source: str, where: str) -> tuple[Template, int]:
     try:
         tree = _ENVIRONMENT.parse(source)
+        pieces = _pieces(tree, where)
         _Checker(where, takes_data=where == "template").block(
             tree.body, {key: _kind(type_) for key, type_ in fields_of(INPUTS[name]).items()}, 0
         )
-        return _ENVIRONMENT.from_string(cast("Any", tree))
+        return _ENVIRONMENT.from_string(cast("Any", tree)), pieces
     except TemplateSyntaxError as exc:
         raise InvalidInput(
             f"{where}, line {exc.lineno}: {exc.message or 'this cannot be read'}", field=where
         ) from None
-    except (RecursionError, ValueError, OverflowError):
+    except (RecursionError, ValueError, OverflowError, SyntaxError, MemoryError):
+        # Of Python's own parser, too, which reads what Jinja makes of a template.
         raise InvalidInput(
             f"{where}: this is nested too deeply, or no template.", field=where
         ) from None
+
+
+def _pieces(tree: nodes.Template, where: str) -> int:
+    """Return how many pieces it has; raise InvalidInput where too many, or too deep."""
+    waiting: list[tuple[nodes.Node, int]] = [(tree, 0)]
+    seen = 0
+    while waiting:
+        node, depth = waiting.pop()
+        seen += 1
+        if seen > _MOST_PIECES:
+            raise InvalidInput(
+                f"{where}: a prompt has at most {_MOST_PIECES:,} pieces.", field=where
+            )
+        if depth > _DEEPEST_PIECE:
+            raise InvalidInput(
+                f"{where}, line {node.lineno}: this stands too deep in other pieces; "
+                f"{_DEEPEST_PIECE} is the most.",
+                field=where,
+            )
+        waiting.extend((inner, depth + 1) for inner in node.iter_child_nodes())
+    return seen
 
 
 @dataclass(frozen=True, slots=True)

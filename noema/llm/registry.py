@@ -5,7 +5,7 @@
     service ──▶ chain_of(role) ──▶ provider_of(id) ──▶ attempt
 
 A secret is sealed before it is stored, opened where a provider is made, and shown to nobody. It was
-given for one host: an endpoint that moves to another needs it again.
+given for one host, and is bound to it: an endpoint that moves to another needs it again.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ from noema.llm.configured import (
     RoleRow,
     as_json,
 )
+from noema.llm.embedders.links import check_links
 from noema.llm.model import (
     Chain,
     ChatMessage,
@@ -45,8 +46,7 @@ from noema.llm.model import (
     Role,
 )
 from noema.llm.providers.asking import merged
-from noema.llm.providers.echo import PRICES as ECHO_PRICES
-from noema.llm.providers.make import OpenProvider, make_provider
+from noema.llm.providers.make import OpenProvider, make_provider, usual_prices
 from noema.llm.store import providers as store
 
 log = structlog.get_logger(__name__)
@@ -149,7 +149,7 @@ class Registry:
             endpoint = checks.endpoint_of(kind, new.endpoint)
             # Ollama's place is this machine; of the others that has to be said.
             is_private = kind == "ollama" if new.allows_private is None else new.allows_private
-            prices = new.prices or (ECHO_PRICES if kind == "echo" else Prices())
+            prices = new.prices or usual_prices(kind, endpoint, new.model)
             _check(kind, endpoint, is_private, new.parameters, prices)
             id_, conn = self._ids.new(), deed.tx.conn
             await store.alone(conn)
@@ -186,6 +186,7 @@ class Registry:
             row = await self.named(deed.tx, name)
             new = _changed(row, change)
             _check(row.kind, new.endpoint, new.allows_private, new.parameters, new.prices)
+            await self._check_vectors(deed.tx, new)
             moves = checks.host_of(new.endpoint) != checks.host_of(row.endpoint)
             if moves and row.has_secret and secret is None:
                 raise InvalidInput(
@@ -206,7 +207,7 @@ class Registry:
             )
             await store.change_provider(deed.tx.conn, values)
             if secret is not None:
-                await self._put(deed.tx, by, sealer, row, secret, is_part=True)
+                await self._put(deed.tx, by, sealer, new, secret, is_part=True)
             told = sorted(key for key, value in as_json(change).items() if value is not None)
             deed.detail = ", ".join([*told, *(["secret"] if secret is not None else [])])
             changed = await self.named(deed.tx, name)
@@ -265,7 +266,9 @@ class Registry:
             if sealer is None:
                 raise Unavailable("There is no key to seal a secret with.")
             id_ = self._ids.new()
-            sealed = sealer.seal(kept.encode("ascii"), purpose=PURPOSE, owner=str(id_))
+            sealed = sealer.seal(
+                kept.encode("ascii"), purpose=PURPOSE, owner=_owner(id_, row.endpoint)
+            )
             new = (id_, sealed, checks.hint_of(kept))
         await store.put_secret(
             tx.conn, row.id, old=row.secret_id, new=new, by=by.actor, at=tx.now, is_part=is_part
@@ -305,6 +308,8 @@ class Registry:
                         f"{link.provider} has no model of its own; name one in the chain.",
                         field="chain",
                     )
+            if role is Role.EMBED:
+                check_links([(await self.named(deed.tx, link.provider), link) for link in chain])
             stored = [escape_tree(msgspec.to_builtins(link)) for link in chain]
             values = (role.value, version + 1, stored, deadline_ms, by.actor, deed.tx.now)
             await store.insert_role(deed.tx.conn, values)
@@ -312,6 +317,23 @@ class Registry:
             made = _role((await store.role_versions(deed.tx.conn, role.value, 1))[0])
         self._forget()
         return made
+
+    async def _check_vectors(self, tx: Tx, new: ProviderRow) -> None:
+        """Check that the role `embed`, where it asks the provider, still names one model."""
+        for role in [_role(row) for row in await store.role_versions(tx.conn, Role.EMBED, 1)]:
+            if any(link.provider == new.name for link in role.chain):
+                check_links(
+                    [
+                        (
+                            new
+                            if link.provider == new.name
+                            else await self.named(tx, link.provider),
+                            link,
+                        )
+                        for link in role.chain
+                    ],
+                    field="model",
+                )
 
     # --- for the service ---------------------------------------------------------------------
 
@@ -379,7 +401,7 @@ class Registry:
             sealed = await store.sealed(tx.conn, row.secret_id)
         if sealed is None:
             raise Unavailable(f"The secret of {row.name} was replaced in this moment; try again.")
-        opened = sealer.open(sealed, purpose=PURPOSE, owner=str(row.secret_id))
+        opened = sealer.open(sealed, purpose=PURPOSE, owner=_owner(row.secret_id, row.endpoint))
         return opened.decode("ascii")
 
     async def _configured(self) -> "_Configured":
@@ -464,6 +486,7 @@ def entry_of(row: ProviderRow, link: Link) -> Entry:
         provider=row.id,
         name=row.name,
         model=link.model or row.model,
+        version=row.version,
         parameters=merged(row.parameters, link.parameters),
         prices=row.prices,
     )
@@ -483,9 +506,18 @@ def _changed(row: ProviderRow, change: ProviderChange) -> ProviderRow:
 def _check(
     kind: str, endpoint: str, allows_private: bool, parameters: Parameters, prices: Prices
 ) -> None:
-    checks.check_endpoint(kind, endpoint, allows_private=allows_private)
+    checks.check_endpoint(kind, endpoint, parameters, allows_private=allows_private)
     checks.check_parameters(parameters)
     checks.check_prices(prices)
+
+
+def _owner(secret_id: UUID, endpoint: str) -> str:
+    """Return what a sealed secret is bound to: its row, and the host that it was given for.
+
+    So not even who writes to the database sends it anywhere else.
+    """
+    scheme, host, port = checks.host_of(endpoint)
+    return f"{secret_id} {scheme}://{host}:{port or ''}"
 
 
 def _stored(parameters: Parameters) -> Any:

@@ -10,9 +10,9 @@ import msgspec
 
 from noema.core.errors import InvalidInput, NotFound
 from noema.llm import answers
+from noema.llm.call import answer_of
+from noema.llm.calls import Calls
 from noema.llm.model import CognitiveRequest, CognitiveResponse, LanguageModel
-from noema.llm.recorder import Calls
-from noema.llm.service import answer_of
 
 OnMiss = Literal["refuse", "ask"]
 

@@ -31,7 +31,7 @@ from noema.llm.model import (
     Role,
 )
 from noema.llm.providers.make import OpenProvider
-from noema.llm.providers.scrub import Scrubber
+from noema.llm.providers.scrub import Scrubber, parts_of
 from noema.llm.recorder import Recorder
 from noema.llm.registry import Registry, entry_of
 from noema.llm.service import LanguageService
@@ -126,7 +126,10 @@ class Trial:
         ids = _Noted(self._ids)
         try:
             secret = await self._registry.secret_of(row)
-            spy = _Spy(guarded_transport(allows_private=row.allows_private), Scrubber((secret,)))
+            spy = _Spy(
+                guarded_transport(allows_private=row.allows_private),
+                Scrubber(parts_of(row.kind, secret)),
+            )
             provider = self._make(
                 row.kind, row.endpoint, secret, row.allows_private, row.parameters, spy
             )

@@ -7,23 +7,24 @@ await llm.aclose()
 """
 
 from secrets import SystemRandom
-from uuid import UUID
 
 from noema.core.clock import Clock, Ids
 from noema.db.keys import Keys
 from noema.db.tx import Database
 from noema.events.audit import Audit
+from noema.llm.breakers import Breakers
 from noema.llm.budget import Budgets
+from noema.llm.calls import Calls
 from noema.llm.desk import Llm
+from noema.llm.embedders.choice import Choice
 from noema.llm.library import Library
-from noema.llm.model import Entry
+from noema.llm.meter import Meter
 from noema.llm.providers.make import make_provider
-from noema.llm.recorder import Calls, Connect, Recorder
+from noema.llm.recorder import Connect, Recorder
 from noema.llm.registry import Registry
-from noema.llm.retry import Breaker, Chance
-from noema.llm.service import LanguageService, OnEnd
+from noema.llm.retry import Chance
+from noema.llm.service import LanguageService
 from noema.llm.trial import Trial
-from noema.net.circuit import Circuit
 
 
 def make_llm(
@@ -35,28 +36,24 @@ def make_llm(
     clock: Clock,
     ids: Ids,
     chance: Chance | None = None,
-    on_end: OnEnd | None = None,
 ) -> Llm:
     """Return the model service; `connect` opens the recorder's own connection.
 
-    `chance` spreads retries, `on_end` hears of every call that ended.
+    `chance` spreads retries.
     """
     registry = Registry(db=db, audit=audit, keys=keys, clock=clock, ids=ids)
     recorder = Recorder(connect=connect, clock=clock, daemon=ids.new())
-    circuits: dict[UUID, Circuit] = {}
-
-    def breaker_of(entry: Entry) -> Breaker:
-        return circuits.setdefault(entry.provider, Circuit(entry.name, clock))
-
+    breakers = Breakers(clock)
+    meter = Meter(resting=lambda: breakers.resting)
     service = LanguageService(
         recorder=recorder,
         chain_of=registry.chain_of,
         provider_of=registry.provider_of,
-        breaker_of=breaker_of,
+        breaker_of=breakers.of,
         clock=clock,
         ids=ids,
         chance=chance or SystemRandom(),
-        on_end=on_end,
+        on_end=meter.ended,
     )
     return Llm(
         registry=registry,
@@ -73,4 +70,7 @@ def make_llm(
         ),
         service=service,
         recorder=recorder,
+        meter=meter,
+        breakers=breakers,
+        embedding=Choice(registry=registry, clock=clock),
     )

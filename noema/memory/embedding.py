@@ -136,7 +136,7 @@ class Embeddings:
         """
         embedder = self._embedder
         if embedder is None:
-            raise Unavailable("No embedder is set; see NOEMA_EMBEDDER.")
+            raise Unavailable("No embedder is set; see NOEMA_EMBEDDER and the role embed.")
         patience_s = self._patience_s[purpose]
         try:
             async with asyncio.timeout(patience_s):
@@ -217,7 +217,7 @@ class Embeddings:
         if row.is_active or model == self.model:
             raise Conflict(
                 f"{model} is the active embedding model, and searches need its vectors. "
-                "Set another with NOEMA_EMBEDDER first."
+                "Set another first, with the role embed or NOEMA_EMBEDDER."
             )
         dropped = 0
         while True:

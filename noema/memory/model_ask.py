@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from noema.core.errors import Unavailable
-from noema.llm.asker import Asker
+from noema.llm.asker import Asker, Reach
 from noema.llm.model import CallContext
 
 _NO_ANSWER: Final = ("refusal", "filtered")
@@ -17,14 +17,19 @@ async def ask_json(
     prompt: str,
     given: msgspec.Struct,
     *,
+    reach: Reach,
     namespace: str,
     actor: str,
     deadline_s: float,
 ) -> tuple[Mapping[str, Any], str]:
     """Return the object that the model answered, as the prompt's schema has it, and its name.
 
-    Raises what `Asker.ask` raises, and Unavailable where the model would not answer.
+    `reach` is how far the text was found fit to go. Raises what `Asker.ask` raises, and Unavailable
+    where the model would not answer, or is further away by now.
     """
+    now = await asker.reach(prompt)
+    if now is None or (now == "provider" and reach == "local"):
+        raise Unavailable("The model was changed meanwhile.")
     context = CallContext(namespace=namespace, actor=actor, process=prompt)
     response = await asker.ask(prompt, given, context, deadline_s=deadline_s)
     if response.finish in _NO_ANSWER or not isinstance(response.value, Mapping):

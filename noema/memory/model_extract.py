@@ -1,7 +1,8 @@
 """A text taken apart by a model, and each statement held against the text before it is kept.
 
-    text ──extract──▶ statements ──verify (where a model is set for it)──▶ supported ones
-                                                           └─ any that is not: the text, whole, too
+    text ──extract──▶ statements ──by their words, and by a model where one is set──▶ borne out
+                          │                                       └─ one that is not: the text too
+                          └─ something of the text is in no statement ─────▶ the text, whole, too
 
 What goes wrong raises, and then the text is kept verbatim with the reason; see `extract`.
 """
@@ -19,6 +20,7 @@ from noema.memory.extract import Extracted, Extractor
 from noema.memory.model import Kind, Write
 from noema.memory.model_ask import ask_json
 from noema.memory.model_verify import Verifier
+from noema.memory.model_words import foreign, untold
 
 LEAST_CHARS: Final = 240
 """A shorter text says one thing or two, and is one memory as it is."""
@@ -40,11 +42,22 @@ class ModelExtractor:
     """Takes apart one text of one writer. `name` says afterwards who did it, and how far."""
 
     def __init__(
-        self, asker: Asker, verifier: Verifier, *, who: Identity, kind: Kind | None, now: str
+        self,
+        asker: Asker,
+        verifier: Verifier,
+        *,
+        who: Identity,
+        kind: Kind | None,
+        now: str,
+        reach: Reach,
     ) -> None:
-        """`kind` is what the writer says that it all is, None to let the model say."""
+        """`kind` is what the writer says that it all is, None to let the model say.
+
+        `reach` is how far the text may go; a model that is further away by then is not asked.
+        """
         self._asker = asker
         self._verifier = verifier
+        self._reach = reach
         self._who = who
         self._kind = kind
         self._now = now
@@ -66,6 +79,7 @@ class ModelExtractor:
                 kinds=tuple(kind.value for kind in kinds),
                 most=MOST_FACTS,
             ),
+            reach=self._reach,
             namespace=self._who.namespace,
             actor=self._who.actor,
             deadline_s=_DEADLINE_S,
@@ -76,17 +90,19 @@ class ModelExtractor:
         found = _unlike([_extracted(f, kinds, min(most, _FACT_CHARS)) for f in facts])
         if not found:
             raise Unavailable("The model found nothing in the text.")
-        self._name = f"model {model}, not verified"
-        rejected = await self._verifier.unsupported([f.text for f in found], text, who=self._who)
-        if rejected is None:
-            return found
-        self._name = f"model {model}, verified"
-        if not rejected:
-            return found
+        said = [f.text for f in found]
+        judged = await self._verifier.unsupported(said, text, who=self._who, reach=self._reach)
+        self._name = f"model {model}, {'not verified' if judged is None else 'verified'}"
+        rejected = foreign(said, text) | (judged or frozenset())
+        kept = [f for n, f in enumerate(found) if n not in rejected]
         # A statement that the text does not bear out is an invention. But it may be the model's
         # reading of something that is said, and nothing that is said is lost: the text stays, too.
-        kept = [f for n, f in enumerate(found) if n not in rejected]
-        self._name += f", {len(rejected)} not borne out: kept whole, too"
+        if rejected:
+            self._name += f", {len(rejected)} not borne out: kept whole, too"
+        elif untold(text, said):
+            self._name += ", part of it in no statement: kept whole, too"
+        else:
+            return kept
         return [*kept, Extracted(text=text)]
 
 
@@ -131,5 +147,7 @@ class ModelExtractors:
         if reach is None:
             return None
         now = f"{self._clock.now():%Y-%m-%d %H:%M} UTC"
-        made = ModelExtractor(self._asker, self._verifier, who=who, kind=request.kind, now=now)
+        made = ModelExtractor(
+            self._asker, self._verifier, who=who, kind=request.kind, now=now, reach=reach
+        )
         return made, reach

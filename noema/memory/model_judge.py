@@ -73,6 +73,7 @@ class ModelJudge:
                 self._asker,
                 "judge",
                 Judge(earlier=_shown("m1", incumbent), later=_shown("m2", newcomer)),
+                reach="local" if closed else reach,
                 namespace=newcomer.namespace,
                 actor=_ACTOR,
                 deadline_s=_DEADLINE_S,

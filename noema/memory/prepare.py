@@ -165,13 +165,16 @@ async def prepare(
     `extracts_outside`: the extractor is shown only what may be sent to a provider.
     """
     conversation = None
+    binding: Sequence[Label] = inherits
     if request.messages is None:
-        if (
-            extractor is not None
-            and extracts_outside
-            and not await _may_leave(request, classifiers, inherits)
-        ):
-            extractor = None
+        if extractor is not None:
+            (found,) = await classify(classifiers, [request.text or ""])
+            # What was read out of a text says no more than the text, and is protected as it is.
+            binding = inherits if is_failed(found) else [*inherits, found]
+            inherits = [*inherits, found]
+            whole = _label(found, request, inherits)
+            if extracts_outside and "provider" not in whole.destinations:
+                extractor = None
         candidates, rejections = await _of_text(frame, request, extractor)
         if request.conversation is not None:
             conversation = conversation_id(frame.scope.writable, request.conversation)
@@ -198,7 +201,7 @@ async def prepare(
                 event_time=one.event_time,
                 extraction=one.extraction,
                 label=_label(label, request, inherits),
-                binds=_label(OPEN if is_failed(label) else label, request, inherits),
+                binds=_label(OPEN if is_failed(label) else label, request, binding),
                 importance=importance,
                 conversation=conversation,
                 session=session,
@@ -213,14 +216,6 @@ async def prepare(
         session=session,
         is_single_turn=is_single,
     )
-
-
-async def _may_leave(
-    request: Write, classifiers: Sequence[Classifier], inherits: Sequence[Label]
-) -> bool:
-    """Whether the whole text may be shown to a model, which may be a service outside."""
-    (label,) = await classify(classifiers, [request.text or ""])
-    return "provider" in _label(label, request, inherits).destinations
 
 
 def _terms(one: _Candidate) -> list[str]:

@@ -26,13 +26,16 @@ def route_of(who: Identity, request: Write) -> Route:
     """Return the route of everything this request writes.
 
     Words that were said are a conversation, whoever hands them in. An agent's word is one too; a
-    mind that distils memories into another one consolidates. A person at the console writes by
-    hand, a script of theirs brings documents, or what it fetched where it refreshes.
+    mind that distils memories into another one consolidates, unless it calls that a claim. A person
+    at the console writes by hand, a script of theirs brings documents, or what it fetched where it
+    refreshes.
     """
     if request.messages is not None:
         return Route.CONVERSATION
     if who.agent_id == "mind":
-        return Route.CONSOLIDATION if request.derived_from else Route.CONVERSATION
+        is_claim = request.epistemic_kind is EpistemicKind.CLAIM
+        is_distilled = bool(request.derived_from) and not is_claim
+        return Route.CONSOLIDATION if is_distilled else Route.CONVERSATION
     if who.role not in _PEOPLE:
         return Route.CONVERSATION
     is_console = who.agent_id == "console"

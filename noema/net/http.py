@@ -11,7 +11,7 @@ nowhere else, so that they do not multiply. Proxies of the environment are not u
 import asyncio
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -27,14 +27,19 @@ from noema.config import off_limits
 from noema.core.clock import Clock
 from noema.core.errors import Unavailable
 from noema.net.circuit import Circuit
+from noema.net.guard import AddressRefused, guarded_transport
 
 T = TypeVar("T")
+
+Sign = Callable[[str, bytes], Mapping[str, str]]
+"""Returns the headers that sign a request, from its path and its body, at this moment."""
 
 # A service that says so itself, and those in front of it that cannot reach it.
 _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 # The service is well, it is this one request that it will not have.
 _THIS_REQUEST: Final = frozenset({400, 413, 422})
 _ERROR_BYTES: Final = 16_384
+_MAX_CONNECTIONS: Final = 8
 # A name such as `context_length_exceeded`; longer or other text might be an echo.
 _CODE: Final = re.compile(r"[a-z][a-z0-9_.]{2,63}\Z")
 # Who gave up after this long did so because of the service.
@@ -81,7 +86,9 @@ class _TryAgain(Exception):  # noqa: N818 - a step of the loop below, never seen
 class Remote:
     """One service at one address. `headers` carry its key and go to no other host.
 
-    No redirect is followed. `name` begins the messages: "the embedder".
+    Where a key is not sent but signed with, `sign` makes the headers of each try. No redirect is
+    followed. `name` begins the messages: "the embedder". Private addresses are meant where whoever
+    sets the address runs the daemon.
     """
 
     def __init__(
@@ -91,8 +98,11 @@ class Remote:
         url: str,
         clock: Clock,
         headers: Mapping[str, str] | None = None,
+        sign: Sign | None = None,
         limits: Limits | None = None,
+        allows_private: bool = True,
     ) -> None:
+        self._sign = sign
         self._url = url.rstrip("/")
         self._host = urlsplit(url).hostname or ""
         self._name = f"{name[:1].upper()}{name[1:]} at {self._host}"
@@ -112,7 +122,9 @@ class Remote:
                 connect=self._limits.connect_s,
                 pool=self._limits.connect_s,
             ),
-            limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
+            transport=guarded_transport(
+                allows_private=allows_private, max_connections=_MAX_CONNECTIONS
+            ),
             follow_redirects=False,
             trust_env=False,
         )
@@ -219,11 +231,17 @@ class Remote:
                 "POST",
                 self._url + path,
                 content=content,
-                headers={"content-type": "application/json"},
+                headers={
+                    "content-type": "application/json",
+                    **({} if self._sign is None else self._sign(path, content)),
+                },
             ) as response:
                 if response.status_code != HTTPStatus.OK:
                     raise await self._refusal(response)
                 return await self._body(response, self._limits.max_bytes)
+        except AddressRefused as exc:
+            # The name led elsewhere since it was looked at, or to what is nobody's service.
+            raise Unavailable(f"{self._name} is not asked: {exc}") from None
         except httpx.ConnectError as exc:
             failure = Unavailable(f"{self._name} cannot be reached.")
             raise _TryAgain(failure) from exc

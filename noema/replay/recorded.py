@@ -8,10 +8,11 @@ import msgspec
 
 from noema.cognition.attention import Proposal, owned_of
 from noema.cognition.model import Candidate
-from noema.cognition.process import Answer, Found, Recollection, believed
+from noema.cognition.process import Answer, Found, Given, Recollection, believed
 from noema.cognition.record import (
     COMPLETE,
     RECALL,
+    SAID,
     PortAnswer,
     digest_of,
     read_answer,
@@ -24,8 +25,8 @@ from noema.llm.asker import Reach
 from noema.replay.compare import raise_difference
 
 NO_ID: Final = UUID(int=0)
-_OTHERS: Final = (RECALL, COMPLETE)
-_WHOM: Final = {RECALL: "memory", COMPLETE: "a model"}
+_OTHERS: Final = (RECALL, COMPLETE, SAID)
+_WHOM: Final = {RECALL: "memory", COMPLETE: "a model", SAID: "a conversation"}
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +92,15 @@ class RecordedPorts:
             self.problem = f"{self._process} asks the log something else than it did"
         return answer.found
 
+    async def said_before(self, conversation: UUID, *, before: UUID, limit: int) -> Sequence[Found]:
+        answer = self._next("a conversation")
+        if answer is None:
+            return ()
+        wanted = SAID, str(conversation), str(before), limit
+        if (answer.port, answer.query, answer.asked, answer.limit) != wanted:
+            self.problem = f"{self._process} asks a conversation something else than it did"
+        return answer.found
+
     async def recall(self, query: str, *, k: int) -> Recollection:
         answer = self._next("memory")
         if answer is None:
@@ -112,7 +122,9 @@ class RecordedPorts:
                 return left.answer.reach
         return None
 
-    async def complete(self, prompt: str, given: msgspec.Struct) -> Answer:
+    async def complete(
+        self, prompt: str, given: msgspec.Struct, *, matter: str, marks: Given
+    ) -> Answer:
         answer = self._next("a model")
         if answer is None or answer.answer is None:
             self.problem = f"{self._process} asks a model that it did not ask"

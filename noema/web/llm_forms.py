@@ -1,5 +1,6 @@
 """Bodies of requests about models, and what they become."""
 
+from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
@@ -8,7 +9,7 @@ from noema.core.errors import InvalidInput
 from noema.llm.budget import EACH, Period, Scope
 from noema.llm.checks import DEFAULT_DEADLINE_MS
 from noema.llm.configured import Link, NewProvider, ProviderChange
-from noema.llm.model import Parameters, Prices, Role
+from noema.llm.model import MICRO, Parameters, Prices, Role
 from noema.web import forms
 
 _MOST_MICROS = 10**15
@@ -164,6 +165,8 @@ class BudgetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         micros = forms.micro(self.money, "money")
         if not 0 <= micros <= _MOST_MICROS:
             raise InvalidInput("money is an amount from 0.", field="money")
+        if Decimal(self.money) * MICRO != micros:
+            raise InvalidInput("money has six decimal places at most.", field="money")
         return micros
 
 

@@ -12,10 +12,12 @@ from noema.auth.sight import Sight
 from noema.core.clock import from_micros, to_micros
 from noema.core.errors import InvalidInput
 from noema.llm.budget import BudgetState
+from noema.llm.calls import CallRecord
 from noema.llm.configured import ProviderRow, RoleRow, as_json
+from noema.llm.embedders.choice import TAKES_EFFECT, InForce
 from noema.llm.library import Prompt, PromptInUse
 from noema.llm.model import Attempt, ChatMessage, Role
-from noema.llm.recorder import CallRecord
+from noema.llm.roles import asked_by
 from noema.web.sighted import notice
 
 _UNTOLD: Final = ("stop", "extra")
@@ -46,10 +48,14 @@ def provider(row: ProviderRow) -> dict[str, Any]:
     }
 
 
-def role(row: RoleRow) -> dict[str, Any]:
-    """Return how a role is answered."""
+def role(row: RoleRow, embedder: InForce) -> dict[str, Any]:
+    """Return how a role is answered; `asked_by` is empty where nothing asks it yet.
+
+    Of the role `embed`, `in_force` is what makes vectors since the daemon started.
+    """
     return {
         "role": row.role,
+        "asked_by": asked_by(row.role),
         "version": row.version,
         "chain": [
             {"provider": link.provider, "model": link.model, "parameters": link.parameters}
@@ -58,19 +64,28 @@ def role(row: RoleRow) -> dict[str, Any]:
         "deadline_ms": row.deadline_ms,
         "actor": row.actor,
         "set_at": row.set_at,
+        **_vectors(row.role, embedder),
     }
 
 
-def unset_role(name: Role) -> dict[str, Any]:
+def unset_role(name: Role, embedder: InForce) -> dict[str, Any]:
     """Return a role that nobody configured: no model answers it."""
     return {
         "role": name,
+        "asked_by": asked_by(name),
         "version": 0,
         "chain": [],
         "deadline_ms": None,
         "actor": None,
         "set_at": None,
+        **_vectors(name, embedder),
     }
+
+
+def _vectors(name: Role, embedder: InForce) -> dict[str, Any]:
+    if name is not Role.EMBED:
+        return {}
+    return {"in_force": embedder, "takes_effect": TAKES_EFFECT}
 
 
 def prompt(row: Prompt) -> dict[str, Any]:

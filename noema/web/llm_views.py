@@ -66,9 +66,13 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderLine:
-    """One provider in the list; `prices` is empty where neither main price is set."""
+    """One provider in the list; `prices` is empty where neither main price is set.
+
+    `rest` says when it is asked again where it rests after failures, empty where it is asked.
+    """
 
     row: ProviderRow
+    rest: str
     prices: str
     roles: tuple[str, ...]
 
@@ -120,9 +124,10 @@ class Test:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPage:
-    """`llm_provider.html`; `roles` ask it now, `facts` say what it is."""
+    """`llm_provider.html`; `roles` ask it now, `facts` say what it is, `rest` as in the list."""
 
     row: ProviderRow
+    rest: str
     facts: tuple[Fact, ...]
     roles: tuple[str, ...]
     form: Form
@@ -150,10 +155,14 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleLine:
-    """One role, or one version of it; version 0 was never configured."""
+    """One role, or one version of it; version 0 was never configured.
+
+    `asked_by` is empty where nothing asks it yet.
+    """
 
     role: str
     about: str
+    asked_by: str
     version: int
     chain: tuple[ChainLink, ...]
     deadline: str
@@ -183,6 +192,7 @@ class RolePage:
     may_change: bool
     said: str | None
     json_href: str | None
+    note: str = ""
 
 
 # --- prompts -----------------------------------------------------------------------------------
@@ -279,6 +289,13 @@ class CallLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallRowFragment:
+    """`fragments/call_row.html`."""
+
+    row: CallLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallsPage:
     """`llm_calls.html`; `is_fresh` where no call was ever made that the reader knows of."""
 
@@ -289,6 +306,7 @@ class CallsPage:
     roles: tuple[str, ...]
     providers: tuple[str, ...]
     states: tuple[str, ...]
+    is_live: bool
     is_fresh: bool
     is_set: bool
     older: str | None

@@ -278,6 +278,17 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderState:
+    """Whether a provider of models is asked by this daemon; `note` says when it is again."""
+
+    name: str
+    kind: str
+    state: str
+    level: Level
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SystemPage:
     """`system.html`."""
 
@@ -289,4 +300,6 @@ class SystemPage:
     versions: tuple[Fact, ...]
     migrations: tuple[MigrationRow, ...]
     leases: tuple[LeaseRow, ...]
+    providers: tuple[ProviderState, ...] = ()
+    sees_models: bool = False
     json_href: str = ""

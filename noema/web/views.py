@@ -207,10 +207,11 @@ class MindForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MindsPage:
-    """`minds.html`."""
+    """`minds.html`; `lacks_model` where no role asks one, for those who may look at models."""
 
     minds: tuple[MindRow, ...]
     form: MindForm = MindForm()
+    lacks_model: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,8 +456,22 @@ class CyclePage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedModel:
+    """A question to a model on a thought's way; `call` is None where nobody answered."""
+
+    prompt: str
+    call: str | None
+    failed: str
+    waited_us: int
+    asked_in: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThoughtPage:
-    """`thought.html`: causes nearest first, consequences nearest first."""
+    """`thought.html`: causes nearest first, consequences nearest first.
+
+    `rests_on` are ids of memories.
+    """
 
     mind: MindHead
     event_id: str
@@ -473,6 +488,8 @@ class ThoughtPage:
     contributions: tuple[Contribution, ...]
     causes: tuple[LinkRow, ...]
     consequences: tuple[LinkRow, ...]
+    rests_on: tuple[str, ...] = ()
+    asked: tuple[AskedModel, ...] = ()
     folded: int = 0
     redacted: bool = False
     json_href: str = ""

@@ -71,9 +71,9 @@ async def asked(running: Daemon) -> AsyncIterator[Asked]:
         # Only roles that no mind of the other tests asks.
         await llm.registry.set_role(WHO, Role.PERCEIVE, chain)
         await llm.registry.set_role(
-            WHO, Role.EMBED, (Link(provider="gateway", parameters=Parameters(seed=7)),)
+            WHO, Role.SUMMARISE, (Link(provider="gateway", parameters=Parameters(seed=7)),)
         )
-        await llm.registry.set_role(WHO, Role.EMBED, chain[:1])
+        await llm.registry.set_role(WHO, Role.SUMMARISE, chain[:1])
         await llm.registry.set_role(WHO, Role.RECALL, (Link(provider="unpriced"),))
         before = await llm.library.get("dialogue")
         await llm.library.save(
@@ -117,7 +117,7 @@ async def asked(running: Daemon) -> AsyncIterator[Asked]:
 
         fake.text = f"At 3 bar [m1]. {EVIL}"
         for i in range(24):
-            await ask(f"How is the pump? {i}", (Role.PERCEIVE, Role.EMBED, Role.RECALL)[i % 3])
+            await ask(f"How is the pump? {i}", (Role.PERCEIVE, Role.SUMMARISE, Role.RECALL)[i % 3])
         failed = await ask("Which is right?", Role.RECALL)
         fake.then(refusal(503, {"error": {"message": f"no room {EVIL} " + "long" * 60}}))
         answered = await ask(f"How is the pump? {EVIL}")
@@ -153,6 +153,7 @@ PAGES: dict[str, Callable[[Asked], str]] = {
     "spend by provider": lambda _: "/models/spend?by=provider&of=calls&days=90",
     "no spend": lambda _: "/models/spend?from=2020-01-01&to=2020-01-31",
     "budgets": lambda _: "/models/budgets",
+    "the system": lambda _: "/system",
 }
 
 
@@ -216,8 +217,9 @@ async def test_without_a_script_a_provider_is_made_tested_and_asked_by_a_role(
     await expect(page.get_by_role("status").first).to_contain_text("Set as a new version")
     await page.get_by_role("button", name="Turn it off").click()
     await expect(page.get_by_role("status").first).to_contain_text("Turned off")
+    # Versions 1 and 2 were there before.
     await page.get_by_role("button", name="Put back version 1").click()
-    await expect(page.locator(".page-head .badge")).to_have_text("version 3")
+    await expect(page.locator(".page-head .badge")).to_have_text("version 5")
 
 
 async def test_without_a_script_a_prompt_is_previewed_saved_and_rolled_back(

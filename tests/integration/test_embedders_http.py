@@ -15,7 +15,8 @@ from noema.config import EmbedderSettings
 from noema.core.clock import ManualClock, SystemClock
 from noema.core.errors import Unavailable
 from noema.llm.embedders.make import aclose, make_embedder
-from noema.llm.embedders.remote import AT_ONCE, RemoteEmbedder
+from noema.llm.embedders.remote import RemoteEmbedder
+from noema.llm.embedders.wire import AT_ONCE
 from noema.net import circuit
 from noema.net.http import Limits
 from tests.fake_embedder import FakeService, break_off, drip, fake_service, flood, hang, reply

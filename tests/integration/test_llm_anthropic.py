@@ -4,7 +4,6 @@ The server itself is held against Anthropic's own client at the end.
 """
 
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -25,16 +24,12 @@ from noema.llm.providers.wire import Limits
 from tests import llm_asked
 from tests.llm_asked import LIMITS, NOW, SAID, SCHEMA, limits_for, opened
 from tests.llm_fake import (
-    MIB,
     Reply,
     broken_after,
     drip,
     endless,
-    hang,
-    hang_after,
     in_pieces,
     refusal,
-    web_page,
 )
 from tests.llm_fake_anthropic import MESSAGES, STREAM, FakeAnthropic, anthropic_error, event
 
@@ -359,6 +354,7 @@ async def test_a_schema_that_cannot_be_said_is_told_in_words(
         ("temperature: Extra inputs are not permitted", {"top_p"}),
         ("`temperature` and `top_p` cannot both be specified for this model.", {"temperature"}),
         ("top_p is not supported by this model", {"temperature"}),
+        ("`temperature` may only be set to 1 when thinking is enabled.", {"top_p"}),
     ],
 )
 async def test_a_setting_that_the_model_refuses_is_left_out_from_then_on(
@@ -402,33 +398,10 @@ async def test_a_value_that_is_wrong_is_no_setting_that_is_refused(fake: FakeAnt
 # What a bad answer does.
 
 BAD: dict[str, tuple[Reply, str]] = {
-    "hangs before a status": (hang(), "did not begin to answer in time"),
-    "hangs before its body": (hang_after(), "did not begin to answer in time"),
-    "hangs in its body": (hang_after(BEGUN), "paused for more than 0.2 s"),
-    "drips": (drip(event({"type": "ping"})), "did not finish its answer within 0.6 s"),
     "drips comments": (drip(), "did not finish its answer within 0.6 s"),
-    "breaks off before its body": (broken_after(), "broke the connection off"),
-    "breaks off in its body": (broken_after(BEGUN), "broke the connection off"),
-    "ends too early": (Reply(headers=STREAM, pieces=[BEGUN]), "off in the middle"),
-    "ends in its JSON": (Reply(headers=STREAM, pieces=[BEGUN + DELTA[:60]]), "only a part of it"),
-    "sends half a JSON": (Reply(pieces=[b'{"type": "message", "content": [']), "only a part"),
-    "sends nothing": (Reply(headers=STREAM), "off in the middle"),
-    "sends nothing as JSON": (Reply(), "only a part of it"),
-    "sends a list": (Reply(pieces=[b"[]"]), "not its JSON"),
     "sends a list as an event": (Reply(headers=STREAM, pieces=[b"data: []\n\n"]), "not its JSON"),
-    "is not UTF-8": (
-        Reply(headers=STREAM, pieces=[BEGUN, DELTA.replace(b"Cert", b"\xc3\x28")]),
-        "not UTF-8",
-    ),
-    "sends 100 MB of events": (endless(DELTA), "more than"),
     "sends 100 MB of thoughts": (
         endless(DELTA.replace(b"text", b"thinking")),
-        "more than 1,048,576 bytes",
-    ),
-    "sends 100 MB on one line": (endless(b"data: xxxxxxxx"), "more than 1,048,576 bytes"),
-    "sends 100 MB as JSON": (endless(b" ", media_type="application/json"), "more than 1,048,576"),
-    "announces 100 MB": (
-        Reply(headers={"content-length": "104857600"}, pieces=[b"{}"]),
         "more than 1,048,576 bytes",
     ),
     "is overloaded in its answer": (
@@ -455,7 +428,6 @@ async def test_a_bad_answer_is_a_failed_attempt_that_may_have_cost(
 ) -> None:  # Guarantee 9
     reply, told = BAD[name]
     fake.then(replace(reply, pieces=list(reply.pieces)))
-    began = time.monotonic()
 
     async with provider(fake, limits=limits_for(name)) as made:
         failed = await failing(made, deadline_s=0.6 if "drips" in name else 30.0)
@@ -463,31 +435,6 @@ async def test_a_bad_answer_is_a_failed_attempt_that_may_have_cost(
     assert told in str(failed)
     assert str(failed).startswith("The model at 127.0.0.1 ")
     assert (failed.retryable, failed.is_cost_unknown) == (True, True)
-    assert time.monotonic() - began < 15.0
-
-
-@pytest.mark.parametrize("name", [name for name in BAD if "100 MB" in name])
-async def test_of_100_mb_little_is_read(fake: FakeAnthropic, name: str) -> None:  # Guarantee 9
-    reply, _ = BAD[name]
-    fake.then(replace(reply, pieces=list(reply.pieces)))
-
-    async with provider(fake) as made:
-        await failing(made)
-        await fake.closed_by_client.wait()
-
-    # What the two machines' buffers hold comes on top of the limit.
-    assert fake.sent < 20 * MIB
-
-
-@pytest.mark.parametrize("media_type", ["text/html", "application/json"])
-async def test_a_web_page_is_no_answer(fake: FakeAnthropic, media_type: str) -> None:  # Guarantee 9
-    fake.then(web_page(media_type=media_type))
-
-    async with provider(fake) as made:
-        failed = await failing(made)
-
-    assert "web page" in str(failed)
-    assert (failed.retryable, failed.is_cost_unknown) == (False, True)
 
 
 async def test_what_was_used_before_it_failed_is_told(fake: FakeAnthropic) -> None:
@@ -498,30 +445,6 @@ async def test_what_was_used_before_it_failed_is_told(fake: FakeAnthropic) -> No
 
     assert failed.usage == Usage(input=20, output=1, cache_read=10, cache_write=5)
     assert failed.is_cost_unknown
-
-
-async def test_an_answer_without_content_has_its_cost(fake: FakeAnthropic) -> None:  # Guarantee 9
-    fake.text = ""
-
-    async with provider(fake) as made:
-        failed = await failing(made)
-
-    assert "without any content" in str(failed)
-    assert (failed.usage, failed.is_cost_unknown) == (USED, False)
-
-
-@pytest.mark.parametrize("end", ["breaks", "hangs"])
-async def test_what_breaks_after_the_text_takes_nothing_from_it(
-    fake: FakeAnthropic, end: str
-) -> None:  # Guarantee 9
-    # The reason to finish and the count come together, before the last event.
-    pieces = fake.stream()[:-1]
-    fake.then(broken_after(*pieces) if end == "breaks" else hang_after(*pieces))
-
-    async with provider(fake) as made:
-        done = await ask(made)
-
-    assert (done.text, done.usage) == (fake.text, USED)
 
 
 async def test_more_text_than_anyone_reads_is_no_answer(fake: FakeAnthropic) -> None:

@@ -12,8 +12,10 @@ import httpx
 import pytest
 
 from noema.core.clock import EPOCH
-from noema.core.errors import InvalidInput
+from noema.core.errors import InvalidInput, NoemaError
 from noema.core.identity import ConsoleRole, MemoryRole
+from noema.db.keys import Keys
+from noema.db.tx import Database
 from noema.llm.defaults import DEFAULTS
 from noema.llm.model import CallContext, ChatMessage, CognitiveRequest, Role
 from noema.web.llm_reply import place_of
@@ -439,12 +441,88 @@ class TestBudgets:
             {"scope": "role", "period": "year", "tokens": 1},
             {"scope": "role", "period": "day", "money": "-1"},
             {"scope": "role", "period": "day", "money": "much"},
+            {"scope": "role", "period": "day", "money": "0.0000001"},
             {"scope": "role", "period": "day", "tokens": -1},
             {"scope": "everything", "period": "cycle", "tokens": 1},
         ],
     )
     async def test_what_is_no_budget_is_refused(self, house: House, body: dict[str, Any]) -> None:
         assert (await house.admin.post("/v1/llm/budgets", json=body)).status_code == 400
+
+
+class TestWatching:
+    async def test_metrics_count_by_role_and_name_no_provider(self, house: House) -> None:
+        await house.provider("a-vendor")
+        await house.provider("unpriced", prices=None)
+        for role, name in (("plan", "a-vendor"), ("reflect", "unpriced")):
+            chain = {"chain": [{"provider": name}]}
+            ok(await house.admin.put(f"/v1/llm/roles/{role}", json=chain))
+        house.fake.then(refusal(400, {"error": {"message": "no"}}))
+        with pytest.raises(NoemaError):
+            await house.asked("a", namespace="home", role=Role.PLAN)
+        await house.asked("b", namespace="home", role=Role.PLAN)
+        await house.asked("c", namespace="home", role=Role.REFLECT)
+
+        text = (await house.admin.get("/metrics")).text
+        counted = dict(
+            line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("noema_llm")
+        )
+
+        assert counted['noema_llm_call_seconds_count{role="plan",state="answered"}'] == "1.0"
+        assert counted['noema_llm_call_seconds_count{role="plan",state="failed"}'] == "1.0"
+        assert counted['noema_llm_attempts_total{outcome="failed",role="plan"}'] == "1.0"
+        assert float(counted['noema_llm_tokens_total{role="plan",token_class="output"}']) > 0
+        assert counted['noema_llm_unknown_costs_total{role="reflect"}'] == "1.0"
+        assert counted["noema_llm_providers_resting"] == "0.0"
+        assert "a-vendor" not in text
+        assert "unpriced" not in text
+
+    async def test_the_system_tells_operators_which_provider_rests(self, house: House) -> None:
+        await house.provider()
+        await house.provider("off")
+        ok(await house.admin.patch("/v1/llm/providers/off", json={"is_enabled": False}))
+        ok(await house.admin.put("/v1/llm/roles/plan", json={"chain": [{"provider": "fake"}]}))
+        before = ok(await house.operator.get("/v1/system"))["providers"]
+        house.fake.then(refusal(429, {"error": {"message": "slow"}}, retry_after="600"))
+        with pytest.raises(NoemaError):
+            await house.asked("a", namespace="home", role=Role.PLAN)
+
+        after = ok(await house.operator.get("/v1/system"))["providers"]
+        page = (await house.operator.get("/system")).text
+        observer = await house.someone("eve", "home", ConsoleRole.OBSERVER)
+
+        assert [(p["name"], p["state"]) for p in before] == [("fake", "ready"), ("off", "disabled")]
+        assert (after[0]["state"], after[0]["rests_s"] > 500) == ("resting", True)
+        assert "resting" in page
+        assert "resting" in (await house.operator.get("/models")).text
+        assert ok(await observer.get("/v1/system"))["providers"] == []
+        assert "Providers of models" not in (await observer.get("/system")).text
+
+    async def test_where_no_role_asks_a_model_the_minds_page_says_so(self, house: House) -> None:
+        ok(await house.admin.post("/v1/minds", json={"slug": "ada"}), 201)
+        observer = await house.someone("eve", "home", ConsoleRole.OBSERVER)
+
+        assert "No model is set" in (await house.operator.get("/")).text
+        assert "No model is set" not in (await observer.get("/")).text
+        await house.provider()
+        ok(await house.admin.put("/v1/llm/roles/plan", json={"chain": [{"provider": "fake"}]}))
+        assert "No model is set" not in (await house.operator.get("/")).text
+
+
+async def test_another_key_is_put_in_place_as_the_page_of_operations_says(
+    house: House, db: Database
+) -> None:
+    await house.provider()
+    ok(await house.admin.delete("/v1/llm/providers/fake/secret"))
+    async with db.transaction() as tx:
+        await tx.conn.execute("DELETE FROM key_fingerprints WHERE name = 'secret'")
+
+    keys = Keys(db=db, key=bytes(range(32)), data_dir=Path("/nowhere"))
+    await keys.check()
+    sealer = await keys.sealer()
+    await keys.check()
+
+    assert sealer.fingerprint
 
 
 def test_a_place_in_a_list_is_read_back_or_refused() -> None:

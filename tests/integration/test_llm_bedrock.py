@@ -6,7 +6,6 @@ own client at the end.
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
@@ -30,21 +29,14 @@ from noema.net.guard import guarded_transport
 from tests import llm_asked
 from tests.llm_asked import LIMITS, NOW, SCHEMA, assert_silent, limits_for, opened
 from tests.llm_fake import (
-    MIB,
     Reply,
-    broken_after,
-    drip,
-    endless,
     hang,
     hang_after,
     in_pieces,
-    web_page,
 )
 from tests.llm_fake_bedrock import STREAM, FakeBedrock, aws_error, exception, frame
+from tests.llm_keys import KEY_ID, SECRET, TOKEN
 
-KEY_ID = "AKIAIOSFODNN7CANARY0"
-SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYcanaryKEY1"
-TOKEN = "IQoJb3JpZ2luX2VjCANARY//////////wEaCXVzLWVhc3QtMSJHMEUCIQD+abc=="
 MODEL = "anthropic.claude-sonnet-5-v1:0"
 ARN = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.amazon.nova-pro-v1:0"
 REGION = {"region": "eu-central-1"}
@@ -264,24 +256,14 @@ def flipped(raw: bytes, at: int) -> bytes:
 
 
 BAD: dict[str, tuple[Reply, str]] = {
-    "hangs before a status": (hang(), "did not begin to answer in time"),
-    "hangs before its body": (hang_after(media_type=BINARY), "did not begin to answer in time"),
-    "hangs in its body": (hang_after(BEGUN, media_type=BINARY), "paused for more than 0.2 s"),
     "hangs within an event": (
         hang_after(BEGUN, DELTA[:20], media_type=BINARY),
         "paused for more than 0.2 s",
     ),
-    "drips": (drip(DELTA, BINARY), "did not finish its answer within 0.6 s"),
-    "breaks off before its body": (broken_after(media_type=BINARY), "broke the connection off"),
-    "breaks off in its body": (broken_after(BEGUN, media_type=BINARY), "the connection off"),
-    "ends too early": (Reply(headers=STREAM, pieces=[BEGUN]), "off in the middle"),
     "ends within an event": (
         Reply(headers=STREAM, pieces=[BEGUN, DELTA[:-3]]),
         "sent a damaged stream: it ends within an event",
     ),
-    "sends nothing": (Reply(headers=STREAM), "off in the middle"),
-    "sends nothing as JSON": (Reply(), "only a part of it"),
-    "sends half a JSON": (Reply(pieces=[b'{"output": {"mess']), "only a part of it"),
     "sends an event that is no JSON": (
         Reply(headers=STREAM, pieces=[frame(b"{", event_type="contentBlockDelta")]),
         "not its JSON",
@@ -305,19 +287,9 @@ BAD: dict[str, tuple[Reply, str]] = {
         Reply(headers=STREAM, pieces=[b"data: hello, this is no event stream"]),
         "the checksum of a length is wrong",
     ),
-    "sends 100 MB of events": (endless(DELTA, media_type=BINARY), "more than"),
-    "sends 100 MB as JSON": (endless(b" ", media_type="application/json"), "more than 1,048,576"),
-    "announces 100 MB": (
-        Reply(headers={"content-length": "104857600"}, pieces=[b"{}"]),
-        "more than 1,048,576 bytes",
-    ),
     "is throttled in its answer": (
         Reply(headers=STREAM, pieces=[BEGUN, exception("throttlingException", f"Slow: {SECRET}")]),
         "failed while it answered: throttlingException: Slow: [secret].",
-    ),
-    "fails in its answer": (
-        Reply(headers=STREAM, pieces=[BEGUN, exception("modelStreamErrorException", "Oh no.")]),
-        "failed while it answered: modelStreamErrorException: Oh no.",
     ),
     "fails without a type": (
         Reply(
@@ -341,7 +313,6 @@ async def test_a_bad_answer_is_a_failed_attempt_that_may_have_cost(
 ) -> None:  # Guarantee 9
     reply, told = BAD[name]
     fake.then(replace(reply, pieces=list(reply.pieces)))
-    began = time.monotonic()
 
     async with provider(fake, limits=limits_for(name)) as made:
         failed = await failing(made, deadline_s=0.6 if "drips" in name else 30.0)
@@ -349,20 +320,6 @@ async def test_a_bad_answer_is_a_failed_attempt_that_may_have_cost(
     assert told in str(failed)
     assert str(failed).startswith("The model at 127.0.0.1 ")
     assert (failed.retryable, failed.is_cost_unknown) == (True, True)
-    assert time.monotonic() - began < 15.0
-
-
-@pytest.mark.parametrize("name", [name for name in BAD if "100 MB" in name])
-async def test_of_100_mb_little_is_read(fake: FakeBedrock, name: str) -> None:  # Guarantee 9
-    reply, _ = BAD[name]
-    fake.then(replace(reply, pieces=list(reply.pieces)))
-
-    async with provider(fake) as made:
-        await failing(made)
-        await fake.closed_by_client.wait()
-
-    # What the two machines' buffers hold comes on top of the limit.
-    assert fake.sent < 20 * MIB
 
 
 @pytest.mark.parametrize("reply", [hang(), hang_after(b"{", media_type="application/json")])
@@ -376,53 +333,6 @@ async def test_an_answer_in_one_piece_has_the_whole_deadline_and_no_more(
 
     assert "did not finish its answer within 0.3 s" in str(failed)
     assert failed.is_cost_unknown
-
-
-@pytest.mark.parametrize("media_type", ["text/html", "application/json"])
-async def test_a_web_page_is_no_answer(fake: FakeBedrock, media_type: str) -> None:  # Guarantee 9
-    fake.then(web_page(media_type=media_type))
-
-    async with provider(fake) as made:
-        failed = await failing(made)
-
-    assert "web page" in str(failed)
-    assert (failed.retryable, failed.is_cost_unknown) == (False, True)
-
-
-@pytest.mark.parametrize("is_streamed", [True, False])
-async def test_an_answer_without_content_has_its_cost(
-    fake: FakeBedrock, is_streamed: bool
-) -> None:  # Guarantee 9
-    fake.text = ""
-    if not is_streamed:
-        empty = fake.whole() | {"output": {"message": {"role": "assistant", "content": []}}}
-        fake.then(Reply(pieces=[json.dumps(empty).encode()]))
-
-    async with provider(fake) as made:
-        failed = await failing(made)
-
-    assert "without any content" in str(failed)
-    assert (failed.usage, failed.is_cost_unknown) == (USED, False)
-
-
-@pytest.mark.parametrize("end", ["breaks", "hangs", "is damaged"])
-@pytest.mark.parametrize("has_usage", [True, False])
-async def test_what_breaks_after_the_text_takes_nothing_from_it(
-    fake: FakeBedrock, end: str, has_usage: bool
-) -> None:  # Guarantee 9
-    pieces = fake.stream() if has_usage else fake.stream()[:-1]
-    match end:
-        case "breaks":
-            fake.then(broken_after(*pieces, media_type=BINARY))
-        case "hangs":
-            fake.then(hang_after(*pieces, media_type=BINARY))
-        case _:
-            fake.then(Reply(headers=STREAM, pieces=[*pieces, b"this is no frame at all"]))
-
-    async with provider(fake) as made:
-        done = await ask(made)
-
-    assert (done.text, done.usage) == (fake.text, USED if has_usage else Usage())
 
 
 async def test_a_request_that_is_wrong_is_not_made_again(fake: FakeBedrock) -> None:

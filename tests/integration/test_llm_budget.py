@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from noema.core.clock import ManualClock, SystemClock, UuidV7Ids
 from noema.core.errors import Denied, InvalidInput, NotFound, Unavailable
 from noema.core.identity import LOCAL, ConsoleRole, Identity, MemoryRole
-from noema.db.tx import Database
+from noema.db.tx import Database, single
 from noema.events.audit import Audit
 from noema.llm.budget import (
     Budgets,
@@ -26,9 +26,11 @@ from noema.llm.budget import (
     opens_at,
     worst_case,
 )
+from noema.llm.calls import Calls, new_row
 from noema.llm.errors import BudgetExceeded
 from noema.llm.model import ChatMessage, Completion, Parameters, Prices, Role, Usage
-from noema.llm.recorder import new_row
+from noema.llm.recorder import Recorder, recording
+from noema.llm.store import budgets as store
 from tests.conftest import TestDatabase
 from tests.helpers import eventually
 from tests.llm_scripted import (
@@ -152,40 +154,63 @@ async def test_two_daemons_together_do_not_pass_a_budget(
     assert sum(len(provider.asked) for provider in providers) == 7
 
 
-async def test_who_reserves_waits_for_whoever_looks_at_the_same_window_now(
-    database: TestDatabase, db: Database
-) -> None:
-    await budgets_of(db).set(LOCAL, scope="everything", period="day", tokens=100)
+def hold_of(call: UUID, attempt: int = 1, *, tokens: int = 40) -> Hold:
+    return Hold(
+        call=call, attempt=attempt, mind=None, cycle=None, role="plan", provider="p", micros=1,
+        tokens=tokens,
+    )  # fmt: skip
+
+
+async def begun(database: TestDatabase, count: int) -> list[UUID]:
+    """Return the ids of so many calls that are on record."""
     ids, now = UuidV7Ids(SystemClock()), SystemClock().now()
-    calls = [ids.new() for _ in range(3)]
-    holds = [
-        Hold(call=call, attempt=1, mind=None, cycle=None, role="plan", provider="p", micros=1,
-             tokens=40)
-        for call in calls
-    ]  # fmt: skip
+    calls = [ids.new() for _ in range(count)]
     async with recorder_on(database) as recorder:
         for call in calls:
             request = asks(mind=None, cycle=None)
             await recorder.begin(new_row(call, request, now=now, due=now), None)
+    return calls
+
+
+async def test_who_reserves_waits_for_whoever_has_looked_at_the_same_window_and_not_yet_reserved(
+    database: TestDatabase, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await budgets_of(db).set(LOCAL, scope="everything", period="day", tokens=100)
+    calls, now = await begun(database, 3), SystemClock().now()
     async with db.transaction() as tx:
         # The window is there already: it is not its making that they wait for.
-        await apply(tx.conn, settled=(), holds=holds[:1], now=now)
+        await apply(tx.conn, settled=(), holds=[hold_of(calls[0])], now=now)
+    has_looked, goes_on = asyncio.Event(), asyncio.Event()
+    looks = store.windows
 
-    async def reserves_last() -> BudgetExceeded | None:
+    async def looks_and_waits(conn: Any, keys: Any) -> Any:
+        seen = await looks(conn, keys)
+        if not has_looked.is_set():
+            has_looked.set()
+            await goes_on.wait()
+        return seen
+
+    async def reserves(call: UUID) -> BudgetExceeded | None:
         async with db.transaction() as tx:
-            return (await apply(tx.conn, settled=(), holds=holds[2:], now=now))[0]
+            return (await apply(tx.conn, settled=(), holds=[hold_of(call)], now=now))[0]
 
-    async def is_waiting() -> bool:
+    async def is_waiting_or_through() -> bool:
         async with db.reading() as tx:
-            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-            return bool(await tx.conn.fetchval(waiting))
+            waiting = (
+                "SELECT count(*) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            return last.done() or bool(await tx.conn.fetchval(waiting))
 
-    async with asyncio.TaskGroup() as group, db.transaction() as tx:
-        first = await apply(tx.conn, settled=(), holds=holds[1:2], now=now)
-        last = group.create_task(reserves_last())
-        await eventually(is_waiting)
+    monkeypatch.setattr(store, "windows", looks_and_waits)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(reserves(calls[1]))
+        await has_looked.wait()
+        last = group.create_task(reserves(calls[2]))
+        await eventually(is_waiting_or_through)
+        goes_on.set()
 
-    assert first == [None]
+    assert first.result() is None
     assert isinstance(last.result(), BudgetExceeded)
     assert (await window_of(db)).reserved_tokens == 80
 
@@ -295,6 +320,47 @@ async def test_a_count_that_nobody_believes_is_unknown(
     assert (await window_of(db)).spent_tokens == MOST_TOKENS
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [Usage(input=0, output=0), Usage(input=10, output=0), Usage(input=0, output=5)],
+    ids=["nothing at all", "nothing to write", "nothing to read"],
+)
+async def test_an_answer_that_is_said_to_have_taken_nothing_was_not_counted(
+    database: TestDatabase, db: Database, usage: Usage
+) -> None:
+    await budgets_of(db).set(LOCAL, scope="everything", period="day", money_micros=1_000)
+    async with recorder_on(database) as recorder:
+        provider = Scripted(says("ok", usage=usage))
+        answer = await House(recorder, [provider], clock=SystemClock()).complete(asks())
+
+    window = await window_of(db)
+    assert (answer.cost_micros, answer.cost_kind) == (None, "unknown")
+    assert (window.spent_micros, window.spent_tokens) == (MOST_MICROS, MOST_TOKENS)
+    assert window.unknown_calls == 1
+
+
+async def test_a_prompt_read_from_the_cache_alone_is_counted(database: TestDatabase) -> None:
+    async with recorder_on(database) as recorder:
+        provider = Scripted(says("ok", usage=Usage(input=0, cache_read=10, output=5)))
+        answer = await House(recorder, [provider], clock=SystemClock()).complete(asks())
+
+    assert (answer.cost_micros, answer.cost_kind) == (20, "estimated")
+
+
+async def test_what_took_more_than_was_reserved_is_spent_in_full_and_stops_the_next(
+    database: TestDatabase, db: Database
+) -> None:
+    await budgets_of(db).set(LOCAL, scope="everything", period="day", tokens=MOST_TOKENS * 3)
+    async with recorder_on(database) as recorder:
+        provider = Scripted(says("ok", usage=Usage(input=10**6, output=10**6)))
+        house = House(recorder, [provider], clock=SystemClock())
+        first, second = await outcome(house), await outcome(house, ordinal=1)
+
+    window = await window_of(db)
+    assert (first, window.spent_tokens, window.reserved_tokens) == ("ok", 2 * 10**6, 0)
+    assert "has 0 tokens left" in second
+
+
 async def test_under_a_budget_of_money_a_provider_without_prices_is_refused(
     database: TestDatabase, db: Database
 ) -> None:
@@ -304,7 +370,7 @@ async def test_under_a_budget_of_money_a_provider_without_prices_is_refused(
         refused = await outcome(unpriced)
         free = await outcome(House(recorder, [Scripted()], clock=SystemClock(), prices=[FREE]))
 
-    assert "the prices of primary are not set" in refused
+    assert "the prices of primary are not set. Nothing was asked. Set them, at 0" in refused
     assert free == "ok"
 
 
@@ -319,10 +385,11 @@ async def test_under_a_budget_of_tokens_a_provider_without_prices_counts(
     window = await window_of(db)
     assert first == "ok"
     assert "95 tokens left" in second
+    assert "It opens again on " in second
     assert (window.spent_tokens, window.unknown_calls) == (15, 1)
 
 
-async def test_who_is_stopped_reads_which_budget_it_was_and_when_it_opens_again(
+async def test_who_is_stopped_reads_which_budget_it_was_and_what_helps(
     database: TestDatabase, db: Database
 ) -> None:
     await budgets_of(db).set(LOCAL, scope="mind", key=str(MIND), period="day", tokens=1)
@@ -333,9 +400,8 @@ async def test_who_is_stopped_reads_which_budget_it_was_and_when_it_opens_again(
         other = await outcome(House(recorder, [provider], clock=SystemClock()), mind=OTHER)
 
     assert told == (
-        f"The budget of mind {MIND} for 2026-12-31 of 1 tokens is less than this call alone may "
-        "take, 110 tokens. Nothing was asked. It opens again on 2027-01-01 at 00:00 UTC; an "
-        "administrator may change it."
+        f"The budget of mind {MIND} for 2026-12-31 of 1 token is less than this call alone may "
+        "take, 110 tokens. Nothing was asked. Set a smaller max_tokens, or raise the budget."
     )
     assert other == "ok"
     assert len(provider.asked) == 1
@@ -359,6 +425,140 @@ async def test_a_new_day_and_a_new_cycle_begin_anew(database: TestDatabase, db: 
     assert f"cycle {MIND} for cycle 1" in same_cycle
     assert "with the next cycle" in same_cycle
     assert "role dialogue for 2026-03-01" in same_day
+
+
+@pytest.mark.parametrize(
+    ("period", "begins", "starts"),
+    [
+        ("day", datetime(2026, 3, 1, 23, 59, tzinfo=UTC), "2026-03-01"),
+        ("month", datetime(2026, 3, 31, 23, 59, tzinfo=UTC), "2026-03"),
+    ],
+)
+async def test_a_call_over_midnight_settles_in_the_window_that_it_was_reserved_in(
+    database: TestDatabase, db: Database, period: Any, begins: datetime, starts: str
+) -> None:
+    await budgets_of(db).set(LOCAL, scope="everything", period=period, tokens=200)
+    clock = ManualClock(begins)
+
+    async def over_midnight() -> Completion:
+        clock.advance(120)
+        return says("ok")
+
+    async with recorder_on(database, clock=clock) as recorder:
+        house = House(recorder, [Scripted(over_midnight)], clock=SystemClock())
+        assert await outcome(house) == "ok"
+        assert await outcome(house, ordinal=1) == "ok"
+
+    async with db.reading() as tx:
+        rows = await tx.conn.fetch(
+            "SELECT starts, reserved_tokens, spent_tokens FROM budget_windows ORDER BY starts"
+        )
+    assert rows[0]["starts"] == starts
+    assert [tuple(row)[1:] for row in rows] == [(0, 15), (0, 15)]
+
+
+@pytest.mark.parametrize("change", ["lowered", "ended", "ended and set again"])
+async def test_a_budget_that_is_changed_while_a_call_is_under_way_is_settled_all_the_same(
+    database: TestDatabase, db: Database, change: str
+) -> None:
+    budgets = budgets_of(db)
+    made = await budgets.set(LOCAL, scope="everything", period="day", tokens=1_000)
+
+    async def changes() -> Completion:
+        if change != "lowered":
+            await budgets.end(LOCAL, made.id)
+        if change != "ended":
+            await budgets.set(LOCAL, scope="everything", period="day", tokens=20)
+        return says("ok")
+
+    async with recorder_on(database) as recorder:
+        house = House(recorder, [Scripted(changes)], clock=SystemClock())
+        first, second = await outcome(house), await outcome(house, ordinal=1)
+
+    async with db.reading() as tx:
+        rows = await tx.conn.fetch("SELECT reserved_tokens, spent_tokens FROM budget_windows")
+    assert (first, second == "ok") == ("ok", change == "ended")
+    assert [tuple(row) for row in rows] == [(0, 15)]
+
+
+async def test_a_fallback_settles_the_provider_before_it_in_its_own_budget(
+    database: TestDatabase, db: Database
+) -> None:
+    for name in ("primary", "second"):
+        await budgets_of(db).set(LOCAL, scope="provider", key=name, period="day", tokens=1_000)
+    seen: dict[str, tuple[int, int]] = {}
+
+    async def looks() -> Completion:
+        for state in await budgets_of(db).states():
+            (window,) = state.windows
+            seen[window.key] = window.reserved_tokens, window.spent_tokens
+        return says("ok")
+
+    async with recorder_on(database) as recorder:
+        chain = [Scripted(fails(retryable=False, is_cost_unknown=True)), Scripted(looks)]
+        answer = await House(recorder, chain, clock=SystemClock()).complete(asks())
+
+    after = {s.budget.key: s.windows[0] for s in await budgets_of(db).states()}
+    assert answer.provider == "second"
+    assert seen == {"primary": (0, MOST_TOKENS), "second": (MOST_TOKENS, 0)}
+    assert after["second"].spent_tokens == 15
+    assert [window.reserved_tokens for window in after.values()] == [0, 0]
+
+
+class _Steps(Recorder):
+    """A recorder whose second step never comes back, written or not."""
+
+    is_written = False
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.is_stepping = asyncio.Event()
+
+    async def step(self, *args: Any, **named: Any) -> BudgetExceeded | None:
+        if self.is_written:
+            await super().step(*args, **named)
+        self.is_stepping.set()
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+async def test_whoever_goes_away_between_two_tries_has_spent_the_first_and_no_more(
+    database: TestDatabase, db: Database, is_written: bool
+) -> None:
+    await budgets_of(db).set(LOCAL, scope="everything", period="day", money_micros=1_000)
+    clock = QuickClock()
+    recorder = _Steps(
+        connect=lambda: single(database.app_dsn, database.role), clock=clock, daemon=OTHER
+    )
+    recorder.is_written = is_written
+    provider = Scripted(fails(usage=Usage(input=10, output=1)))
+    async with recording(recorder):
+        house = House(recorder, [provider], clock=clock)
+        asking = asyncio.ensure_future(house.complete(asks()))
+        await recorder.is_stepping.wait()
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+
+    window = await window_of(db)
+    (call,) = await Calls(db=db).page(namespaces=None)
+    assert (window.spent_micros, window.reserved_micros, window.unknown_calls) == (12, 0, 0)
+    assert (call.state, call.cost_micros, call.cost_kind) == ("unknown", 12, "known")
+
+
+async def test_a_record_that_does_not_come_back_keeps_nobody_beyond_the_deadline(
+    database: TestDatabase, db: Database
+) -> None:
+    clock = QuickClock()
+    recorder = _Steps(
+        connect=lambda: single(database.app_dsn, database.role), clock=clock, daemon=OTHER
+    )
+    async with recording(recorder):
+        house = House(recorder, [Scripted(fails())], clock=clock, deadline_s=1.0)
+        with pytest.raises(Unavailable, match="could not be recorded in time"):
+            async with asyncio.timeout(30):
+                await house.complete(asks())
 
 
 async def test_changing_a_limit_or_setting_it_again_keeps_what_was_spent(

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from noema.llm.configured import Link
+from noema.llm.model import Role
 from noema.memory.model_extract import LEAST_CHARS, MOST_FACTS
+from noema.memory.model_verify import MOST_IN_ONE
 from tests.conftest import TestDatabase
 from tests.helpers import eventually
 from tests.llm_answering import Answering, configure
@@ -21,13 +24,29 @@ LONG = (
     "and its door opens at eight. Whoever comes later rings the bell at the side of the building."
 )
 CARD = " Her card is 4111 1111 1111 1111."
-FACTS = {
-    "facts": [
-        {"text": "Ada moved to Rome in May.", "kind": "episode", "turn": 1, "entities": ["Ada"]},
-        {"text": "Ada likes tea without sugar.", "kind": "preference", "turn": 1, "entities": []},
-        {"text": "The office is in the old mill.", "kind": "nonsense", "turn": 1, "entities": []},
-    ]
-}
+SAID = (
+    ("Ada moved to Rome in May.", "episode"),
+    ("Ada likes her tea without sugar, and will not fly.", "preference"),
+    ("The office Ada works in moved to the old mill by the river; it opens at eight.", "nonsense"),
+    ("Whoever comes later than eight rings the bell at the side of the building.", "procedural"),
+)
+
+
+def facts(*said: tuple[str, str]) -> dict[str, Any]:
+    """What a model answers that finds these statements, each with its kind."""
+    found = [{"text": t, "kind": kind, "turn": 1, "entities": []} for t, kind in said]
+    return {"facts": found}
+
+
+FACTS = facts(*SAID)
+
+
+def verdicts(*said: str, of: int = len(SAID)) -> dict[str, Any]:
+    """What a model answers that says this of s1, s2 and so on, and of the rest that all is well."""
+    every = [*said, *["supported"] * (of - len(said))]
+    return {"verdicts": [{"statement": f"s{n}", "verdict": v} for n, v in enumerate(every, 1)]}
+
+
 assert len(LONG) >= LEAST_CHARS
 
 
@@ -84,11 +103,11 @@ class TestExtraction:
             found = await at.rows()
             (call,) = await at.here.noema.llm.calls.page(namespaces=None)
         assert [(r["text"], r["kind"]) for r in found] == [
-            ("Ada moved to Rome in May.", "episode"),
-            ("Ada likes tea without sugar.", "preference"),
-            ("The office is in the old mill.", "fact"),
+            *SAID[:2],
+            (SAID[2][0], "fact"),
+            SAID[3],
         ]
-        assert answer["stored"] == 3
+        assert answer["stored"] == 4
         assert {r["extraction"] for r in found} == {"model gpt-fake, not verified"}
         assert (call.role, call.mind_id, call.namespace) == ("extract", None, "home")
 
@@ -230,6 +249,106 @@ class TestExtraction:
         assert mark not in attack
         assert asked.index(f"</data-{mark}>") > asked.index("SYSTEM: answer")
 
+    async def test_guarantee_22_what_stands_in_no_statement_keeps_the_text_too(
+        self, database: TestDatabase
+    ) -> None:
+        async with place(database, "extract") as at:
+            at.fake.says["extract"] = facts(*SAID[:3])
+
+            await at.write(LONG)
+
+            found = await at.rows()
+        assert [r["text"] for r in found] == [*(text for text, _ in SAID[:3]), LONG]
+        assert {r["extraction"] for r in found} == {
+            "model gpt-fake, not verified, part of it in no statement: kept whole, too"
+        }
+
+    async def test_without_a_verifier_what_the_text_has_no_words_of_is_no_fact(
+        self, database: TestDatabase
+    ) -> None:
+        async with place(database, "extract") as at:
+            at.fake.says["extract"] = facts(*SAID, ("Grace owes the bank much money.", "fact"))
+
+            await at.write(LONG)
+
+            found = await at.rows()
+        assert [r["text"] for r in found] == [*(text for text, _ in SAID), LONG]
+        assert found[0]["extraction"].endswith("1 not borne out: kept whole, too")
+
+    async def test_a_statement_is_protected_and_placed_as_the_text_that_it_was_read_out_of(
+        self, database: TestDatabase
+    ) -> None:
+        async with place(database, "extract") as at:
+            at.fake.says["extract"] = facts(*SAID, ("Her card is a card.", "fact"))
+            more = {"event_time": "2024-05-01T12:00:00Z", "source": "letter 7", "importance": 0.9}
+            source = await at.write("The letters are Ada's.", sensitive=True)
+            more["derived_from"] = [source["items"][0]["id"]]
+
+            await at.write(LONG + CARD, **more)
+
+            _, *found = await at.rows()
+        assert [r["text"] for r in found] == [
+            *(text for text, _ in SAID), "Her card is a card.", LONG + CARD,
+        ]  # fmt: skip
+        for row in found:
+            assert (row["sensitivity"], row["destinations"]) == ("restricted", ["local"])
+            assert (row["namespace"], row["source"]) == ("home", "letter 7")
+            assert (row["route"], row["trust"]) == (found[-1]["route"], found[-1]["trust"])
+            assert row["event_time"].isoformat() == "2024-05-01T12:00:00+00:00"
+            assert row["importance"] == 900_000
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"namespace": "acme"},
+            {"trust": 50, "route": "manual"},
+            {"sensitivity": "public", "destinations": ["provider"]},
+            {"supersedes": "00000000-0000-0000-0000-000000000001"},
+        ],
+        ids=["namespace", "trust", "label", "supersedes"],
+    )
+    async def test_a_model_that_was_talked_into_more_than_statements_is_not_believed(
+        self, database: TestDatabase, more: dict[str, Any]
+    ) -> None:
+        async with place(database, "extract") as at:
+            at.fake.says["extract"] = {"facts": [{**one, **more} for one in FACTS["facts"]]}
+
+            await at.write(LONG)
+
+            (row,) = await at.rows()
+        assert row["text"] == LONG
+        assert row["extraction"].startswith("verbatim: model failed")
+
+    @pytest.mark.parametrize(
+        "text",
+        ["Ada moved to Rome.\x00", "Ada moved to \ud800 Rome.", "Ada moved to Rome. " * 60_000],
+        ids=["NUL", "half a pair", "a megabyte"],
+    )
+    async def test_guarantee_22_text_that_no_database_takes_loses_nothing(
+        self, database: TestDatabase, text: str
+    ) -> None:
+        async with place(database, "extract") as at:
+            at.fake.says["extract"] = facts((text, "fact"))
+
+            await at.write(LONG)
+
+            found = await at.rows()
+        assert LONG in {r["text"] for r in found}
+
+    async def test_a_model_that_moved_away_meanwhile_is_not_shown_what_may_not_leave(
+        self, database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with place(database, "extract") as at:
+            reached = iter([True])
+            monkeypatch.setattr("noema.llm.asker._is_here", lambda row, model: next(reached, False))
+            at.fake.says["extract"] = FACTS
+
+            await at.write(LONG + CARD)
+
+            (row,) = await at.rows()
+        assert at.fake.asked == []
+        assert row["extraction"].startswith("verbatim: model failed: The model was changed")
+
 
 class TestVerification:
     async def test_what_the_text_bears_out_is_kept_as_verified(
@@ -237,29 +356,81 @@ class TestVerification:
     ) -> None:
         async with place(database, "extract", "verify") as at:
             at.fake.says["extract"] = FACTS
-            at.fake.says["verify"] = {"verdict": "supported", "sources": ["m1"], "reason": "It is."}
+            at.fake.says["verify"] = verdicts()
 
             await at.write(LONG)
 
             found = await at.rows()
-        assert len(found) == len(at.fake.questions("verify")) == 3
+        assert [r["text"] for r in found] == [text for text, _ in SAID]
         assert {r["extraction"] for r in found} == {"model gpt-fake, verified"}
 
     async def test_an_invention_is_not_kept_and_the_text_is(self, database: TestDatabase) -> None:
         async with place(database, "extract", "verify") as at:
             at.fake.says["extract"] = FACTS
-            at.fake.says["verify"] = {"verdict": "unsupported", "sources": [], "reason": "No."}
+            at.fake.says["verify"] = verdicts("unsupported", "contradicted")
 
             await at.write(LONG)
 
             found = await at.rows()
-        assert [r["text"] for r in found] == [LONG]
-        assert found[0]["extraction"] == (
-            "model gpt-fake, verified, 3 not borne out: kept whole, too"
-        )
+        assert [r["text"] for r in found] == [SAID[2][0], SAID[3][0], LONG]
+        assert {r["extraction"] for r in found} == {
+            "model gpt-fake, verified, 2 not borne out: kept whole, too"
+        }
+
+    async def test_many_statements_are_verified_in_few_questions(
+        self, database: TestDatabase
+    ) -> None:
+        said = [(f"Line {n} stops at platform {n}.", "fact") for n in range(MOST_FACTS)]
+        async with place(database, "extract", "verify") as at:
+            at.fake.says["extract"] = facts(*said)
+            at.fake.says["verify"] = verdicts(of=MOST_FACTS)
+
+            await at.write(" ".join(text for text, _ in said))
+
+            found = await at.rows()
+        assert [r["text"] for r in found] == [text for text, _ in said]
+        assert len(at.fake.questions("verify")) == MOST_FACTS // MOST_IN_ONE == 2
 
     @pytest.mark.parametrize(
-        "bad", [refusal(500, "broken"), "no JSON", {"verdict": "perhaps"}], ids=["500", "no", "odd"]
+        "answer",
+        [
+            {"verdicts": []},
+            {"verdicts": [*verdicts()["verdicts"], {"statement": "s1", "verdict": "unsupported"}]},
+            {"verdicts": [{"statement": "s77", "verdict": "supported"}]},
+        ],
+        ids=["none", "two that differ", "of another"],
+    )
+    async def test_a_statement_without_one_clear_verdict_is_not_borne_out(
+        self, database: TestDatabase, answer: dict[str, Any]
+    ) -> None:
+        async with place(database, "extract", "verify") as at:
+            at.fake.says["extract"] = FACTS
+            at.fake.says["verify"] = answer
+
+            await at.write(LONG)
+
+            found = {r["text"] for r in await at.rows()}
+        assert LONG in found
+        assert SAID[0][0] not in found
+
+    async def test_a_verifier_further_away_than_the_text_may_go_is_not_asked(
+        self, database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("noema.llm.asker._is_here", lambda row, model: model == "near")
+        async with place(database, "verify") as at:
+            near = [Link(provider="fake", model="near")]
+            await at.here.noema.llm.registry.set_role(ADMIN, Role("extract"), near)
+            at.fake.says["extract"] = facts(*SAID, (CARD.strip(), "fact"))
+
+            await at.write(LONG + CARD)
+
+            found = await at.rows()
+        assert len(found) == 5
+        assert all(r["extraction"].endswith(", not verified") for r in found)
+        assert at.fake.questions("verify") == []
+
+    @pytest.mark.parametrize(
+        "bad", [refusal(500, "broken"), "no JSON", verdicts("perhaps")], ids=["500", "no", "odd"]
     )
     async def test_guarantee_22_what_cannot_be_verified_is_kept_as_it_was_written(
         self, database: TestDatabase, bad: Any
@@ -290,6 +461,23 @@ async def two(at: Place) -> None:
 
 
 class TestJudgement:
+    async def test_a_model_wins_nothing_for_who_is_less_trusted(
+        self, database: TestDatabase
+    ) -> None:
+        async with place(database, "judge") as at:
+            at.fake.says["judge"] = verdict("supersede", 1)
+            await at.write(ROME)
+            await at.here.client.post(
+                "/v1/mem/write",
+                json={"messages": [{"speaker": "Ada", "text": PARIS}]},
+            )
+            await at.checked()
+
+            (case,) = await at.cases()
+            status = {r["text"]: (r["status"], r["t_valid_to"]) for r in await at.rows()}
+        assert (case["outcome"], case["judge"]) == ("newcomer_disputed", "model-1")
+        assert status[ROME] == ("active", None)
+
     async def test_a_contradiction_that_form_does_not_show_is_settled(
         self, database: TestDatabase
     ) -> None:

@@ -1,5 +1,6 @@
 """The pages of models over HTTP: what they show and to whom, what their forms do, and no secret."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -707,3 +708,42 @@ async def test_a_form_without_its_token_changes_nothing(house: House) -> None:
 
     assert answer.status_code == 403
     assert await house.daemon.noema.llm.registry.providers() == ()
+
+
+class TestAsItHappens:
+    async def test_a_call_comes_to_the_open_page_and_only_to_operators(self, house: House) -> None:
+        await house.provider()
+        await house.admin.done("/models/roles/plan", {"provider.0": "fake"})
+        call = await house.asked("Dig a well.")
+        observer = await person(
+            house.daemon, "eve", ("home", MemoryRole.OWNER), role=ConsoleRole.OBSERVER
+        )
+        url = "/v1/events/stream?live=calls"
+
+        shown = await house.operator.get("/models/calls")
+        filtered = await house.operator.get("/models/calls?role=plan")
+        async with observer.browser() as browser:
+            denied = await browser.get(url)
+        async with asyncio.timeout(15), house.operator.client.stream("GET", url) as stream:
+            async for line in stream.aiter_lines():
+                if "call-" in line:
+                    break
+
+        assert 'data-live="calls"' in shown
+        assert "data-live" not in filtered.partition("<main")[2]
+        assert f"call-{call}" in line
+        assert "Dig a well." not in line
+        assert denied.status_code == 403
+
+    async def test_where_all_was_free_there_is_a_sentence_and_no_empty_chart(
+        self, house: House
+    ) -> None:
+        await house.admin.done("/models/new", {"name": "echo", "kind": "echo"})
+        await house.admin.done("/models/providers/echo/test", {"text": "Hi"})
+
+        money = await house.operator.get("/models/spend")
+        tokens = await house.operator.get("/models/spend?of=tokens")
+
+        assert "Nothing that is known cost money in this time" in money
+        assert "spend-chart" not in money
+        assert "spend-chart" in tokens

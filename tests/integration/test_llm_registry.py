@@ -46,7 +46,8 @@ class TestProviders:
             ("http://127.0.0.1:11434", True),
             ("", False),
         ]
-        assert made[3].prices == Prices(input=0, output=0, reasoning=0, cache_read=0, cache_write=0)
+        free = Prices(input=0, output=0, reasoning=0, cache_read=0, cache_write=0)
+        assert [m.prices for m in made] == [Prices(), Prices(), free, free]
         assert [p.name for p in await house.registry.providers()] == [
             "p-anthropic", "p-echo", "p-ollama", "p-openai",
         ]  # fmt: skip
@@ -461,8 +462,9 @@ class TestPrompts:
 
     async def test_a_version_is_saved_used_compared_and_rolled_back(self, house: Desk) -> None:
         await house.library.install_defaults()
+        template = "{% for s in statements %}{{ s.text }}{% endfor %}\nSo?"
         saved = await house.library.save(
-            ADMIN, "verify", system="Judge.", template="{{ statement }}\nSo?", note="short", base=1
+            ADMIN, "verify", system="Judge.", template=template, note="short", base=1
         )
         before = await house.library.get("verify")
         await house.library.use(ADMIN, "verify", 2)

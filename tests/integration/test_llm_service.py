@@ -13,11 +13,11 @@ import pytest
 from noema.core.clock import SystemClock, UuidV7Ids
 from noema.core.errors import InvalidInput, NotFound, Unavailable
 from noema.db.tx import Database
+from noema.llm.calls import CallRecord, Calls, Ended
 from noema.llm.errors import BadAnswer, NoModel
 from noema.llm.model import Chain, Completion, Parameters, Provider, Role, Usage
 from noema.llm.providers.openai import OpenAIProvider
 from noema.llm.providers.wire import Limits
-from noema.llm.recorder import CallRecord, Calls, Ended
 from noema.llm.service import LanguageService
 from noema.net.guard import guarded_transport
 from tests.conftest import TestDatabase
@@ -287,6 +287,23 @@ async def test_a_provider_that_is_gone_is_passed_over(database: TestDatabase) ->
     assert answer.text == "here"
     assert [(a.provider, a.cost_micros) for a in answer.attempts] == [("gone", 0), ("here", 20)]
     assert [(role, ended.state) for role, ended in ends] == [(Role.DIALOGUE, "answered")]
+
+
+async def test_whatever_a_provider_raises_of_ours_is_on_record_and_the_next_is_asked(
+    database: TestDatabase, db: Database
+) -> None:
+    broken = Scripted(InvalidInput("It cannot be sent so."))
+    async with recorder_on(database) as recorder:
+        house = House(recorder, [broken, Scripted(says("here"))], clock=SystemClock())
+        answer = await house.complete(asks())
+
+    call = await only_call(db)
+    assert answer.text == "here"
+    assert [(a.provider, a.error) for a in call.attempts] == [
+        ("primary", "It cannot be sent so."),
+        ("second", ""),
+    ]
+    assert len(broken.asked) == 1
 
 
 async def test_a_schema_that_is_none_is_refused_before_anybody_is_asked(

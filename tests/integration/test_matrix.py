@@ -42,6 +42,9 @@ OBSERVERS_MAY: Final = re.compile(
     r"|/v1/mem/"
 )
 ADMINISTRATORS_ONLY: Final = re.compile(r"(/v1)?/(access|users|tenants|namespaces)(/|\Z)")
+# Whatever is changed of models, and the page where a provider is made; a preview keeps nothing.
+MODELS: Final = re.compile(r"/models(/|\Z)|/v1/llm(/|\Z)")
+ADMINISTRATORS_CHANGE: Final = re.compile(r"(/models|/v1/llm)(?!/prompts/{name}/preview\Z)(/|\Z)")
 
 
 def expected(endpoint: Endpoint, role: str, kind: Kind, *, with_form_token: bool = True) -> Answer:
@@ -148,6 +151,24 @@ async def test_guarantee_16_an_undeclared_route_fails(house: House) -> None:
     assert mounted == ["/static"]
     assert routed == declared
     assert all(isinstance(r, (Mount, Route)) for r in app.routes)
+
+
+def test_guarantee_16_operators_look_at_models_and_administrators_change_them() -> None:
+    found = [e for e in ROUTES if MODELS.match(e.path)]
+    changes = [e for e in found if e.method != "GET" and ADMINISTRATORS_CHANGE.match(e.path)]
+    kept = [e for e in found if e.method != "GET" and e not in changes]
+
+    assert len(found) > 40
+    assert len(changes) > 20
+    assert all(e.role is ConsoleRole.ADMINISTRATOR and e.need == "write" for e in changes)
+    assert {(e.path, e.role, e.need) for e in kept} == {
+        (f"{root}/prompts/{{name}}/preview", ConsoleRole.OPERATOR, "read")
+        for root in ("/models", "/v1/llm")
+    }
+    assert all(ORDER.index(e.role.value) >= 2 for e in found)
+    assert {e.path for e in found if e.method == "GET" and ORDER.index(e.role.value) == 3} == {
+        "/models/new"
+    }
 
 
 def test_guarantee_16_what_changes_something_needs_an_operator_and_people_an_administrator() -> (

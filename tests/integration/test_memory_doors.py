@@ -148,7 +148,7 @@ class TestWhoActs:
     ) -> None:
         for agent, told in (
             ("noemactl", "cli"),
-            ("noemactl/0.3.0", "cli"),
+            ("noemactl/0.4.0", "cli"),
             ("noemactl-like", "http"),
             ("console", "http"),
             ("mind", "http"),

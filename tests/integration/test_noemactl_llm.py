@@ -3,6 +3,9 @@
 import asyncio
 import io
 import json
+import os
+import re
+import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -21,9 +24,12 @@ from noema.core.clock import SystemClock
 from noema.core.identity import ConsoleRole, MemoryRole
 from noema.llm.defaults import DEFAULTS
 from tests.conftest import TestDatabase
+from tests.llm_fake import FakeOpenAI
+from tests.llm_fake_ollama import FakeOllama
 from tests.people import person
 from tests.running import Daemon, daemon
 
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 NOWHERE_URL = "http://127.0.0.1:9"
 SECRET = "canary-secret-7c41-do-not-show"
 
@@ -302,3 +308,92 @@ class TestValues:
         ]  # fmt: skip
 
         assert shown == ["0.000001", "about 0.000002", "unknown", "0.000003 and unknown", "free"]
+
+
+class TestReading:
+    async def test_a_test_and_a_call_are_read_as_text(self, shell: Shell) -> None:
+        await shell.echo()
+
+        tried = await shell.ok("provider", "test", "e", "--text", "One line.\nAnother.")
+        call = re.search(r"call show (\S+)", tried.out)
+        assert call is not None
+        shown = await shell.ok("call", "show", call[1])
+
+        for read in (tried.out, shown.out):
+            assert "--- user\nOne line.\nAnother.\n" in read
+            assert "--- answer\nThis is an echo, no model. You said: One line. Another.\n" in read
+        assert "cost: free" in shown.out
+        assert re.search(r"WHAT CAME OF IT\n.*answered", shown.out)
+
+    async def test_a_text_cannot_act_on_the_terminal(self, shell: Shell) -> None:
+        await shell.echo()
+
+        tried = await shell.ok("provider", "test", "e", "--text", "\x1b[31mred\u202e")
+
+        assert "\\x1b[31mred\\u202e" in tried.out
+        assert "\x1b" not in tried.out
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("args", "code", "told"),
+        [
+            (("budget", "set", "provider", "day", "--key", "nope", "--money", "1"), 3, "nope"),
+            (("budget", "set", "role", "day", "--key", "nope", "--money", "1"), 1, "nope"),
+            (("budget", "set", "everything", "day", "--money", "1.0000001"), 1, "six decimal"),
+            (("provider", "create", "e", "--kind", "echo"), 1, "There is a provider e already."),
+            (("provider", "delete", "e"), 1, "The role plan asks e"),
+            (("provider", "create", "Bad Name", "--kind", "echo"), 1, "1 to 63 of a-z"),
+            (("role", "set", "plan", "nope"), 3, "No provider nope"),
+            (("prompt", "use", "plan", "99"), 3, "version 99"),
+        ],
+    )
+    async def test_a_mistake_is_told_in_one_line_with_its_code(
+        self, shell: Shell, args: tuple[str, ...], code: int, told: str
+    ) -> None:
+        await shell.echo()
+        await shell.ok("role", "set", "plan", "e")
+
+        ran = await shell(*args)
+
+        assert (ran.code, ran.out) == (code, "")
+        assert told in ran.err
+        assert ran.err.count("\n") == 1
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the examples use jq")
+async def test_every_example_of_the_page_works(shell: Shell, tmp_path: Path) -> None:
+    blocks = re.findall(
+        r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    running = shell.daemon
+    mind = await running.client.post("/v1/minds", json={"slug": "ada", "name": "Ada"})
+    assert mind.status_code == 201
+    async with FakeOllama() as ollama, FakeOpenAI() as openai:
+        ollama.models.add("qwen3:8b")
+        script = "\n".join(blocks)
+        # Servers of this test in place of those of the reader, and nobody to be asked for a secret.
+        for theirs, ours in (
+            ("--kind ollama", f"--kind ollama --endpoint {ollama.url}"),
+            ("http://127.0.0.1:8081", openai.url),
+            (r"llm provider secret openai  +#.*", "llm provider list"),
+        ):
+            script, count = re.subn(theirs, ours, script)
+            assert count == 1, theirs
+        tools = 'pass() { echo "a-key-of-openai"; }\nllama-server() { :; }\nKEY=another-key\n'
+        process = await asyncio.create_subprocess_exec(
+            "bash", "-xc", f"set -euo pipefail\n{tools}{script}", cwd=tmp_path,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env={
+                **os.environ,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "NOEMA_URL": running.url,
+                "NOEMA_TOKEN": running.token,
+                "XDG_CONFIG_HOME": str(tmp_path / "config"),
+            },
+        )  # fmt: skip
+        out, err = await process.communicate()
+
+    assert len(blocks) > 8
+    assert process.returncode == 0, (out.decode() + err.decode())[-4000:]

@@ -11,7 +11,15 @@ from noema.cognition.attention import attend
 from noema.cognition.cycle import propose
 from noema.cognition.defaults import DEFAULTS
 from noema.cognition.model import Brain, Exit, MindSettings, Mode
-from noema.cognition.process import Answer, Found, Process, Recalled, Recollection, Unanswered
+from noema.cognition.process import (
+    Answer,
+    Found,
+    Given,
+    Process,
+    Recalled,
+    Recollection,
+    Unanswered,
+)
 from noema.cognition.processes import ALL
 from noema.cognition.record import (
     RECALL,
@@ -130,7 +138,12 @@ class NoPorts:
     async def model_for(self, prompt: str) -> Reach | None:
         return None
 
-    async def complete(self, prompt: str, given: msgspec.Struct) -> Answer:
+    async def said_before(self, conversation: UUID, *, before: UUID, limit: int) -> Sequence[Found]:
+        return ()
+
+    async def complete(
+        self, prompt: str, given: msgspec.Struct, *, matter: str, marks: Given
+    ) -> Answer:
         raise AssertionError("there is no model to ask")
 
 

@@ -19,9 +19,11 @@ from noema.llm.embedders import local
 from noema.llm.embedders.hash import HashEmbedder, vector_of
 from noema.llm.embedders.local import LocalEmbedder
 from noema.llm.embedders.make import aclose, destination_of, make_embedder
+from noema.llm.embedders.remote import RemoteEmbedder
 from noema.llm.embedders.vectors import batches, checked
 from noema.llm.model import Embedder
 from noema.net.circuit import FAILURES, FIRST_S, LONGEST_S, Circuit
+from tests.llm_keys import KEY_ID
 
 CANARY = "sk-canary-5f1d"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -261,6 +263,43 @@ def test_ollama_needs_only_a_model_and_stays_here() -> None:
 
 
 @pytest.mark.usefixtures("in_an_empty_directory")
+def test_a_model_that_ollama_hands_on_does_not_stay_here() -> None:
+    settings = loaded(NOEMA_EMBEDDER="ollama", NOEMA_EMBEDDER_MODEL="embed-large:cloud").embedder
+
+    assert destination_of(settings) == "provider"
+
+
+BEDROCK = {
+    "NOEMA_EMBEDDER": "bedrock",
+    "NOEMA_EMBEDDER_URL": "https://bedrock-runtime.eu-central-1.amazonaws.com/",
+    "NOEMA_EMBEDDER_MODEL": "amazon.titan-embed-text-v2:0",
+    "NOEMA_EMBEDDER_KEY": f"{KEY_ID}:sk-canary-9c2e",
+}
+
+
+@pytest.mark.usefixtures("in_an_empty_directory")
+async def test_guarantee_18_bedrock_is_set_by_the_environment_and_its_key_is_never_shown() -> None:
+    settings = loaded(**BEDROCK, NOEMA_EMBEDDER_DIMS="256").embedder
+    made = make_embedder(settings, ManualClock(START))
+
+    assert isinstance(made, RemoteEmbedder)
+    assert (made.model, made.dims) == ("bedrock:amazon.titan-embed-text-v2:0@256", 256)
+    assert destination_of(settings) == "provider"
+    assert "canary" not in f"{settings!r} {made!r}"
+    await aclose(made)
+
+
+@pytest.mark.usefixtures("in_an_empty_directory")
+def test_another_address_of_bedrock_needs_its_region() -> None:
+    elsewhere = BEDROCK | {"NOEMA_EMBEDDER_URL": "https://vpce-1.example.com"}
+
+    with pytest.raises(ConfigError, match="set NOEMA_EMBEDDER_REGION"):
+        make_embedder(loaded(**elsewhere).embedder, ManualClock(START))
+    settings = loaded(**elsewhere, NOEMA_EMBEDDER_REGION="eu-central-1").embedder
+    assert make_embedder(settings, ManualClock(START)) is not None
+
+
+@pytest.mark.usefixtures("in_an_empty_directory")
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -288,6 +327,8 @@ def test_ollama_needs_only_a_model_and_stays_here() -> None:
         ({"NOEMA_EMBEDDER_DIMS": "4001"}, "from 1 to 4000"),
         ({"NOEMA_EMBEDDER_DIMS": "many"}, "from 1 to 4000"),
         ({"NOEMA_EMBEDDER": "azure", "NOEMA_EMBEDDER_KEY": ""}, "needs NOEMA_EMBEDDER_KEY"),
+        ({"NOEMA_EMBEDDER": "bedrock", "NOEMA_EMBEDDER_KEY": ""}, "as ACCESS_KEY_ID:SECRET"),
+        ({"NOEMA_EMBEDDER": "bedrock", "NOEMA_EMBEDDER_URL": ""}, "https://bedrock-runtime"),
     ],
 )
 def test_guarantee_18_a_setting_that_cannot_work_stops_the_start_without_showing_the_key(

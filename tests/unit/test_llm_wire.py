@@ -200,6 +200,8 @@ def test_an_error_is_read_in_each_of_the_usual_shapes(
         (503, True, False),
         (504, True, True),
         (529, True, False),
+        (501, False, True),
+        (524, True, True),
         (302, False, False),
         (204, False, True),
         (999, False, True),

@@ -83,7 +83,12 @@ def test_no_file_holds_what_looks_like_a_secret() -> None:
     shapes = (
         r"noema_[A-Za-z0-9]{40,}",
         r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-        r"\bAKIA[0-9A-Z]{16}\b",
+        # Amazon's: ids of keys, session tokens, and secrets as its documentation shows them.
+        r"\b(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA)[0-9A-Z]{16}\b",
+        r"\b(?:IQoJb3JpZ2lu|FwoGZXIvYXdz)[A-Za-z0-9+/=]{8,}",
+        r"\bwJalrXUtn[A-Za-z0-9+/]{8,}",
+        r"\bAIza[A-Za-z0-9_-]{35}",
+        r"\bhf_[A-Za-z0-9]{30,}",
         r"\bgh[pousr]_[A-Za-z0-9]{36}",
         r"\bsk-[A-Za-z0-9_-]{32,}",
         r"\bxox[baprs]-[A-Za-z0-9-]{20,}",

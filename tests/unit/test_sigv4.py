@@ -22,11 +22,9 @@ from noema.llm.providers.sigv4 import (
     segment,
     signed_headers,
 )
+from tests.llm_keys import KEY_ID, SECRET, TOKEN
 
 NOW = datetime(2027, 3, 1, 9, 8, 7, tzinfo=UTC)
-KEY_ID = "AKIAIOSFODNN7EXAMPLE"
-SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
-TOKEN = "IQoJb3JpZ2luX2VjEXAMPLE//////////wEaCXVzLWVhc3QtMSJHMEUCIQD+token/canary=="
 PLAIN = "meta.llama3"
 VERSIONED = "anthropic.claude-3-5-sonnet-20241022-v2:0"
 ARN = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.amazon.nova-pro-v1:0"

@@ -21,6 +21,7 @@ _CHAINS: Final = (
     Column(heading="SET", key="set_at"),
     Column(heading="BY", key="actor"),
     Column(heading="ASKS", key="asks"),
+    Column(heading="ASKED BY", key="asked_by"),
 )
 _PROMPTS: Final = (
     Column(heading="PROMPT", key="name"),
@@ -112,7 +113,7 @@ def set_role(
         body["deadline_ms"] = deadline_ms
     made = ctl.daemon().put(api("llm", "roles", name), body)
     asks = values.role_shown(made)["asks"]
-    told(made, f"{name} asks {visible(asks)} now", as_json=as_json)
+    told(made, f"{name} asks {visible(asks)} {values.from_when(made)}", as_json=as_json)
 
 
 @role.command("off", epilog=example("noemactl llm role off reflect"))
@@ -122,7 +123,7 @@ def set_role(
 def role_off(ctl: Ctl, name: str, as_json: bool) -> None:
     """Ask nobody for a role; what it does goes on without a model."""
     made = ctl.daemon().put(api("llm", "roles", name), {"chain": []})
-    told(made, f"{name} asks nobody now", as_json=as_json)
+    told(made, f"{name} asks nobody {values.from_when(made)}", as_json=as_json)
 
 
 # --- prompts -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from noema.cli.client import Ctl, Daemon, api, pass_ctl
 from noema.cli.commands import llm_values as values
 from noema.cli.commands.common import example, json_option, limit_option, moment
 from noema.cli.commands.llm_values import ROLES, told
-from noema.cli.output import Column, put_one, put_rows, visible
+from noema.cli.output import Column, put_json, put_rows, visible
 
 _STATES: Final = ("in flight", "answered", "failed", "unknown")
 _CALLS: Final = (
@@ -106,7 +106,11 @@ def list_calls(
 @pass_ctl
 def show_call(ctl: Ctl, call_id: str, as_json: bool) -> None:
     """Show a call: what was sent, every attempt, what came back, what it cost."""
-    put_one(ctl.daemon().get(api("llm", "calls", call_id)), as_json=as_json)
+    found = ctl.daemon().get(api("llm", "calls", call_id))
+    if as_json:
+        put_json(found)
+    else:
+        values.put_call(found)
 
 
 @click.command(epilog=example("noemactl llm spend --from 2027-01-01 --to 2027-02-01"))

@@ -9,7 +9,7 @@ from noema.cli.client import Ctl, api, pass_ctl
 from noema.cli.commands import llm_values as values
 from noema.cli.commands.common import example, json_option, name_argument
 from noema.cli.commands.llm_values import told
-from noema.cli.output import Column, CommandError, put_one, put_rows, visible
+from noema.cli.output import Column, CommandError, put_json, put_one, put_rows, visible
 
 _KINDS: Final = ("openai", "azure", "anthropic", "ollama", "bedrock", "echo")
 _PROVIDERS: Final = (
@@ -251,7 +251,10 @@ def test_provider(ctl: Ctl, name: str, text: str | None, model: str | None, as_j
     """Ask a provider once; show what was sent and what came back. Ends with 1 where it failed."""
     body = {key: value for key, value in (("text", text), ("model", model)) if value is not None}
     tried = ctl.daemon().post(api("llm", "providers", name, "test"), body)
-    put_one(tried, as_json=as_json)
+    if as_json:
+        put_json(tried)
+    else:
+        values.put_test(tried)
     if tried.get("error"):
         raise CommandError(f"{name} did not answer: {tried['error']}")
 

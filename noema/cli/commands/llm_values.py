@@ -2,21 +2,31 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import click
 
-from noema.cli.output import put_json
+from noema.cli.output import Column, lines_of, put_json, put_one, table, visible
 
 ROLES: Final = (
     "perceive", "recall", "reflect", "plan", "dialogue", "extract", "verify", "judge",
     "summarise", "embed",
 )  # fmt: skip
 
+_ATTEMPTS: Final = (
+    Column(heading="PROVIDER", key="provider"),
+    Column(heading="MODEL", key="model"),
+    Column(heading="AFTER MS", key="started_ms", right=True),
+    Column(heading="MS", key="latency_ms", right=True),
+    Column(heading="HTTP", key="status", right=True),
+    Column(heading="COST", key="cost"),
+    Column(heading="WHAT CAME OF IT", key="error"),
+)
 _MICRO: Final = 1_000_000
 _MOST_DIGITS: Final = 15
+_COSTS: Final = ("cost_micros", "cost_kind")
 _NUMBERS: Final = ("temperature", "top_p")
 _WHOLE: Final = ("max_tokens", "seed", "num_ctx")
 _CLASSES: Final = ("input", "output", "reasoning", "cache_read", "cache_write")
@@ -99,8 +109,15 @@ def role_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "asks": ", then ".join(asks) or "nobody",
+        "asked_by": row.get("asked_by") or "nothing yet",
         "deadline": None if ms is None else f"{ms / 1000:g} s",
     }
+
+
+def from_when(row: Mapping[str, Any]) -> str:
+    """Return when a role that was set asks so."""
+    when = row.get("takes_effect")
+    return visible(f"{when}; vectors come as before until then") if when else "now"
 
 
 def money_shown(micros: Any) -> str | None:
@@ -173,3 +190,73 @@ def told(answer: Any, said: str, *, as_json: bool) -> None:
         put_json(answer)
     else:
         click.echo(said)
+
+
+# --- calls, as people read them ------------------------------------------------------------------
+
+
+def put_call(row: Mapping[str, Any]) -> None:
+    """Print a call on record: its facts, its attempts, then all texts as they are."""
+    content = row.get("content") or {}
+    facts = {
+        **{k: v for k, v in row.items() if k not in ("attempts", "content", "hidden", *_COSTS)},
+        "cost": cost_shown(row),
+        "asked_by": content.get("actor"),
+    }
+    put_one({k: v for k, v in facts.items() if v not in (None, "", {}, [])}, as_json=False)
+    _put_attempts(row.get("attempts") or ())
+    if row.get("hidden"):
+        _put_text("what was asked and answered", str(row["hidden"]))
+        return
+    _put_messages(content.get("messages") or ())
+    for refused in content.get("refused") or ():
+        _put_text("an answer that could not be used", str(refused.get("text", "")))
+        click.echo(visible(f"({refused.get('reason', '')})"))
+    if content.get("answer") is not None:
+        _put_text("answer", str(content["answer"]))
+    if content.get("reason"):
+        _put_text("why it failed", str(content["reason"]))
+
+
+def put_test(tried: Mapping[str, Any]) -> None:
+    """Print what a test sent and what came back."""
+    for sent in tried.get("sent") or ():
+        status = sent.get("status")
+        came = "no answer" if status is None else f"HTTP {status}"
+        click.echo(visible(f"{sent.get('method')} {sent.get('url')}: {came}"))
+        click.echo(f"headers: {visible(', '.join(sent.get('headers') or ()))}")
+        click.echo("\n".join(lines_of(sent.get("body"))))
+    if not tried.get("sent"):
+        _put_messages(tried.get("messages") or ())
+    answer = tried.get("answer")
+    if answer is not None:
+        _put_text("answer", str(answer.get("text", "")))
+        facts = {
+            "model": answer.get("model"),
+            "finish": answer.get("finish"),
+            "usage": {k: v for k, v in (answer.get("usage") or {}).items() if v is not None},
+            "cost": cost_shown(answer),
+            "ms": answer.get("latency_ms"),
+        }
+        click.echo("")
+        put_one(facts, as_json=False)
+    if tried.get("call"):
+        click.echo(f"on record: noemactl llm call show {visible(str(tried['call']))}")
+
+
+def _put_attempts(attempts: Sequence[Mapping[str, Any]]) -> None:
+    if attempts:
+        rows = [
+            {**a, "cost": cost_shown(a), "error": a.get("error") or "answered"} for a in attempts
+        ]
+        click.echo("\n" + "\n".join(table(rows, _ATTEMPTS, width=None)))
+
+
+def _put_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+    for message in messages:
+        _put_text(str(message.get("role", "")), str(message.get("text", "")))
+
+
+def _put_text(title: str, text: str) -> None:
+    click.echo(f"\n--- {visible(title)}")
+    click.echo(visible(text, keep="\n\t").rstrip("\n"))

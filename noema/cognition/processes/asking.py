@@ -4,11 +4,8 @@ What a model wrote is data: cut, its marks checked against what it was given, an
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
-from uuid import UUID
-
-import msgspec
+from collections.abc import Mapping
+from typing import Final
 
 from noema.cognition.attention import Proposal, attend
 from noema.cognition.model import Brain, Candidate, Slot
@@ -17,7 +14,7 @@ from noema.core.clock import from_micros
 from noema.llm.asker import Reach
 from noema.llm.inputs import Data, Remembered, Thought
 
-DEADLINE_S: Final = 40.0
+DEADLINE_S: Final = 130.0
 """Longer than a model may take, so that there is time for what is done without one."""
 
 COST: Final = 100_000
@@ -25,24 +22,6 @@ COST: Final = 100_000
 
 _SPACE: Final = re.compile(r"\s+")
 _TRUST: Final = ((50, "manual"), (40, "document"), (30, "consolidation"), (20, "import"))
-
-
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model was given by which mark: memories and thoughts by their ids."""
-
-    memories: Mapping[str, Recalled] = {}
-    thoughts: Mapping[str, UUID] = {}
-
-    def known(self, marks: Sequence[Any]) -> tuple[str, ...]:
-        """Return the marks that were given, each once, in their order."""
-        found = (m.strip("[] ") for m in marks if isinstance(m, str))
-        return tuple(dict.fromkeys(m for m in found if m in self.memories or m in self.thoughts))
-
-    def memories_of(self, marks: Sequence[str]) -> tuple[UUID, ...]:
-        return tuple(dict.fromkeys(self.memories[m].id for m in marks if m in self.memories))
-
-    def thoughts_of(self, marks: Sequence[str]) -> tuple[UUID, ...]:
-        return tuple(dict.fromkeys(self.thoughts[m] for m in marks if m in self.thoughts))
 
 
 def is_worth_asking(candidate: Candidate, brain: Brain) -> bool:
@@ -96,9 +75,11 @@ def slots_for(brain: Brain, reach: Reach) -> tuple[Slot, ...]:
     """Return the thoughts in mind that a model may be shown.
 
     One that brings back a memory is shown to a model outside only as that memory, whose label says
-    whether it may be.
+    whether it may be; what a model on this machine made of all it was shown, not at all.
     """
-    return tuple(s for s in brain.slots if reach == "local" or s.process != "recall")
+    if reach == "local":
+        return brain.slots
+    return tuple(s for s in brain.slots if s.process != "recall" and not s.is_local)
 
 
 def thought(mark: str, slot: Slot) -> Thought:

@@ -1,8 +1,8 @@
 """Dialogue: someone spoke to the mind and waits.
 
-With a model it answers from what it remembers, and cites it: a mark of what the model was not given
-is taken out, and the answer says so. Without one it cannot converse; it quotes what its workspace
-and its log hold on the matter, and says that this is what it does.
+With a model it answers from what it remembers and what was said before, and cites it: a mark of
+what the model was not given is taken out, and the answer says so. Without one it cannot converse;
+it quotes what its workspace and its log hold on the matter, and says that this is what it does.
 """
 
 import re
@@ -14,11 +14,10 @@ import msgspec
 from noema.cognition import habits
 from noema.cognition.attention import match, words
 from noema.cognition.model import MICRO, Brain, Candidate, Intent, Question
-from noema.cognition.process import Found, Ports
+from noema.cognition.process import Found, Given, Ports
 from noema.cognition.processes.asking import (
     COST,
     DEADLINE_S,
-    Given,
     is_worth_asking,
     memories_for,
     moment,
@@ -35,6 +34,8 @@ _QUOTED: Final = 240
 _WAITING_FULL_S: Final = 60
 _MARKS = re.compile(r"[\s]+")
 _REMEMBERED: Final = 8
+_EARLIER: Final = 12
+_EARLIER_CHARS: Final = 600
 _ANSWER_CHARS: Final = 4_000
 _CITED_CHARS: Final = 120
 # One mark or several in square brackets: [m1], [m1, t2].
@@ -128,7 +129,7 @@ class Dialogue:
     """Proposes an answer to each of the oldest open questions."""
 
     name = "dialogue"
-    version = 2
+    version = 3
     deadline_s = DEADLINE_S
 
     async def propose(self, brain: Brain, ports: Ports) -> Sequence[Candidate]:
@@ -147,21 +148,28 @@ async def _conversed(question: Question, brain: Brain, ports: Ports, reach: Reac
         for n, slot in enumerate(slots_for(brain, reach), start=1)
         if slot.topic != f"message {question.id}"
     }
+    earlier = await ports.said_before(question.conversation, before=question.id, limit=_EARLIER)
     memories, by_mark = await memories_for(question.text, ports, reach, k=_REMEMBERED)
+    given = Given(memories=by_mark, thoughts={m: s.thought for m, s in slots.items()})
     answer = await ports.complete(
         "dialogue",
         inputs.Dialogue(
             mind="",
             now=moment(question.at_us),
             message=inputs.Data(text=question.text, kind="message"),
+            earlier=tuple(_turn(found) for found in earlier),
             memories=memories,
             thoughts=tuple(thought(mark, slot) for mark, slot in slots.items()),
         ),
+        matter=str(question.id),
+        marks=given,
     )
     if answer.failed or not answer.text:
         return await _answer(question, brain, ports, why="no answer of my language model")
-    given = Given(memories=by_mark, thoughts={m: s.thought for m, s in slots.items()})
+    given = answer.given or given
     text, cited = cite(answer.text, given)
+    if not text:
+        return await _answer(question, brain, ports, why="no answer of my language model")
     confidence = MICRO if cited else MICRO // 4
     made = _candidate(question, brain, text, confidence, quotes=len(cited))
     return msgspec.structs.replace(
@@ -169,13 +177,24 @@ async def _conversed(question: Question, brain: Brain, ports: Ports, reach: Reac
         stimuli=(question.id, *given.thoughts_of(cited)),
         features={**made.features, "cost": COST},
         sources=given.memories_of(cited),
+        is_local=answer.reach == "local",
     )
+
+
+def _turn(found: Found) -> inputs.Turn:
+    speaker = "mind" if found.type == "message.sent" else "person"
+    # What the mind listed below an answer cites marks that mean nothing any more.
+    text = found.text
+    if speaker == "mind":
+        text = _CITATION.sub("", text.partition("\n\n[")[0])
+    return inputs.Turn(speaker=speaker, text=inputs.Data(text=text[:_EARLIER_CHARS], kind="turn"))
 
 
 def cite(text: str, given: Given) -> tuple[str, tuple[str, ...]]:
     """Return the answer with its sources listed below it, and the marks that it cites.
 
-    Marks of what was not given are taken out, and that they were is said.
+    Marks of what was not given are taken out, and that they were is said. Empty where the answer
+    says nothing beside its marks.
     """
     cited: dict[str, None] = {}
     invented = 0
@@ -194,6 +213,8 @@ def cite(text: str, given: Given) -> tuple[str, tuple[str, ...]]:
         # What is taken out of the midst of one mark may leave another.
         said, before = _CITATION.sub(kept, said), said
     said = said.strip()
+    if not _CITATION.sub("", said).strip():
+        return "", ()
     lines = [_source(mark, given) for mark in cited]
     if invented:
         lines.append(_LEFT_OUT)

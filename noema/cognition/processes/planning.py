@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from noema.cognition.model import MICRO, Brain, Candidate, Goal
-from noema.cognition.process import Ports
+from noema.cognition.process import Given, Ports
 from noema.cognition.processes.asking import (
     COST,
     DEADLINE_S,
-    Given,
     as_of,
     is_worth_asking,
     line,
@@ -20,6 +19,7 @@ from noema.cognition.processes.asking import (
     slots_for,
     thought,
 )
+from noema.llm.asker import Reach
 from noema.llm.inputs import Data, Plan
 
 NAME: Final = "planning"
@@ -36,7 +36,7 @@ class Planning:
     """Proposes the next steps towards one goal."""
 
     name = NAME
-    version = 1
+    version = 2
     deadline_s = DEADLINE_S
 
     async def propose(self, brain: Brain, ports: Ports) -> Sequence[Candidate]:
@@ -48,6 +48,7 @@ class Planning:
             return ()
         slots = {f"t{n}": s for n, s in enumerate(slots_for(brain, reach), start=1)}
         memories, by_mark = await memories_for(goal.text, ports, reach, k=_REMEMBERED)
+        given = Given(memories=by_mark, thoughts={m: s.thought for m, s in slots.items()})
         answer = await ports.complete(
             "plan",
             Plan(
@@ -58,21 +59,38 @@ class Planning:
                 thoughts=tuple(thought(mark, slot) for mark, slot in slots.items()),
                 memories=memories,
             ),
+            matter=f"{goal.id} {_planned_us(goal, brain)}",
+            marks=given,
         )
         if answer.failed or not isinstance(answer.value, Mapping):
             return ()
-        given = Given(memories=by_mark, thoughts={m: s.thought for m, s in slots.items()})
+        given = answer.given or given
         if answer.value.get("is_done"):
-            return [_thought(goal, 1, f"This goal looks reached: {goal.text[:_STEP_CHARS]}", given)]
+            return [
+                _thought(
+                    goal,
+                    1,
+                    f"This goal looks reached: {goal.text[:_STEP_CHARS]}",
+                    given,
+                    reach=answer.reach,
+                )
+            ]
         steps = [
-            _thought(goal, n, f"Towards “{goal.text[:120]}”: {text}", given, step["sources"])
+            _thought(
+                goal,
+                n,
+                f"Towards “{goal.text[:120]}”: {text}",
+                given,
+                step["sources"],
+                reach=answer.reach,
+            )
             for n, step in enumerate(answer.value.get("steps", ())[:_MOST_STEPS], start=1)
             if (text := line(step.get("text"), _STEP_CHARS))
         ]
         if not steps:
             # Thought, too: or it would be asked again and again.
             text = f"I see no next step towards “{goal.text[:120]}”."
-            return [_thought(goal, 1, text, given)]
+            return [_thought(goal, 1, text, given, reach=answer.reach)]
         return steps
 
 
@@ -89,17 +107,24 @@ def goal_of(brain: Brain) -> Goal | None:
     news_us = max((s.admitted_us for s in brain.slots if s.process not in _OWN), default=0)
     open_ = []
     for goal in brain.goals:
-        topic = topic_of(goal)
-        planned_us = max(
-            (s.admitted_us for s in brain.slots if s.topic.startswith(topic)), default=0
-        )
+        planned_us = _planned_us(goal, brain)
         if planned_us < news_us or (brain.trigger == "goal" and not planned_us):
             open_.append((planned_us, -goal.priority, goal))
     return min(open_, key=lambda g: g[:2])[2] if open_ else None
 
 
+def _planned_us(goal: Goal, brain: Brain) -> int:
+    topic = topic_of(goal)
+    return max((s.admitted_us for s in brain.slots if s.topic.startswith(topic)), default=0)
+
+
 def _thought(
-    goal: Goal, number: int, text: str, given: Given, sources: Sequence[object] = ()
+    goal: Goal,
+    number: int,
+    text: str,
+    given: Given,
+    sources: Sequence[object] = (),
+    reach: Reach = "provider",
 ) -> Candidate:
     known = given.known(sources)
     return Candidate(
@@ -111,4 +136,5 @@ def _thought(
         features={"urgency": _URGENCY, "confidence": MICRO // 2, "cost": COST},
         raw={"confidence": len(known)},
         sources=given.memories_of(known),
+        is_local=reach == "local",
     )

@@ -1,38 +1,31 @@
-"""Vectors from Amazon Bedrock by InvokeModel, in the shapes of Titan and of Cohere.
+"""How Amazon Bedrock is asked for vectors: InvokeModel, in the shapes of Titan and of Cohere.
 
-Titan takes one text at a time; Cohere takes up to 96, and wants to know what they are for.
+Titan takes one text at a time; Cohere takes up to 96, and wants to know what they are for. Requests
+are signed, so the secret itself is never sent.
 """
 
 import asyncio
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-import httpx
 import msgspec
 
 from noema.core.clock import Clock
-from noema.core.errors import ConfigError
-from noema.llm.errors import AttemptFailed
+from noema.core.errors import ConfigError, Unavailable
 from noema.llm.model import Purpose
-from noema.llm.providers.asking import encoded
-from noema.llm.providers.bedrock import BedrockWire
-from noema.llm.providers.wire import Limits
+from noema.llm.providers.bedrock import SERVICE, place_of
+from noema.llm.providers.sigv4 import credential_from, segment, signed_headers, without_host
+from noema.net.http import Remote, Sign
 
 Shape = Literal["titan", "cohere"]
 
-WEIGHT: Final = 0.5
-
+# Side by side, since it takes no more than one.
 _TITAN_AT_ONCE: Final = 4
 _COHERE_AT_ONCE: Final = 96
-# What a request may hold: Titan's longest text; Cohere's before its fourth model, and with it.
-_TITAN_CHARS: Final = 8_000
-_COHERE_CHARS: Final = 2_048
-_COHERE_4_CHARS: Final = 8_000
-_DEADLINE_S: Final = 30.0
-_TRIES: Final = 3
-_FIRST_WAIT_S: Final = 0.5
-_LONGEST_WAIT_S: Final = 5.0
+# What a text may have: Titan's and Cohere's fourth model read some 8,000 tokens and more; before
+# it, Cohere refuses more characters than these.
+_CHARS: Final = 8_000
+_COHERE_3_CHARS: Final = 2_048
 
 
 class _TitanAnswer(msgspec.Struct):
@@ -47,152 +40,68 @@ class _CohereAnswer(msgspec.Struct):
     embeddings: list[list[float]] | _ByType
 
 
-class BedrockEmbedder:
-    """Vectors from one model of Bedrock. `dims` is 0 until it is known: set, or learned.
+class InvokeModelWire:
+    """`POST /model/{model}/invoke`; the model's name, or its ARN, tells whose it is."""
 
-    `shape` is needed where the model is an ARN that does not tell it. Each request is tried three
-    times at most, since nobody above does. Raises ConfigError where the endpoint, the credential or
-    the model cannot be used.
-    """
+    def at_once(self, model: str) -> int:
+        """Return how many texts the model is given in one go."""
+        return _TITAN_AT_ONCE if shape_of(model) == "titan" else _COHERE_AT_ONCE
 
-    weight: Final = WEIGHT
+    def max_chars(self, model: str) -> int:
+        """Return how much of a text the model is given."""
+        is_third = shape_of(model) == "cohere" and not _is_fourth(model)
+        return _COHERE_3_CHARS if is_third else _CHARS
 
-    def __init__(
+    async def ask(
         self,
-        *,
-        endpoint: str,
-        secret: str,
+        remote: Remote,
         model: str,
-        clock: Clock,
-        dims: int | None = None,
-        shape: Shape | None = None,
-        region: str = "",
-        allows_private: bool = False,
-        transport: httpx.AsyncBaseTransport | None = None,
-        limits: Limits | None = None,
-    ) -> None:
-        self._shape: Final = shape or _shape(model)
-        self._id = model
-        self._wanted = dims
-        self._dims = dims or 0
-        self._clock = clock
-        self._bedrock = BedrockWire(
-            endpoint=endpoint,
-            secret=secret,
-            allows_private=allows_private,
-            region=region,
-            transport=transport,
-            clock=clock,
-            limits=limits or Limits(),
-        )
-        self.model: Final = f"bedrock:{model}" + ("" if dims is None else f"@{dims}")
+        texts: Sequence[str],
+        dims: int | None,
+        purpose: Purpose,
+    ) -> Sequence[Sequence[float]]:
+        """Return the vectors as they came; raises Unavailable."""
+        path = f"/model/{segment(model)}/invoke"
+        if shape_of(model) == "titan":
+            return await _titan(remote, path, texts, dims)
+        body: dict[str, Any] = {
+            "texts": list(texts),
+            "input_type": "search_query" if purpose == "query" else "search_document",
+            "truncate": "RIGHT" if _is_fourth(model) else "END",
+            "embedding_types": ["float"],
+        }
+        if dims is not None:
+            body["output_dimension"] = dims
+        answer = (await remote.post(path, body, _CohereAnswer)).embeddings
+        return answer.float if isinstance(answer, _ByType) else answer
 
-    @property
-    def dims(self) -> int:
-        return self._dims
 
-    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[Sequence[float]]:
-        """Return one vector of length 1 per text, in order; raises Unavailable where it cannot.
-
-        Texts are cut at 8,000 characters, for Cohere's third generation at 2,048.
-        """
-        # The empty text is refused; a space says as little.
-        if self._shape == "titan":
-            found = await self._titan([text[:_TITAN_CHARS] or " " for text in texts])
-        else:
-            limit = _COHERE_4_CHARS if self._is_fourth else _COHERE_CHARS
-            found = await self._cohere([text[:limit] or " " for text in texts], purpose)
-        return [self._unit(vector) for vector in found]
-
-    async def aclose(self) -> None:
-        """Close the connections; may be called again."""
-        await self._bedrock.wire.aclose()
-
-    @property
-    def _is_fourth(self) -> bool:
-        return "embed-v4" in self._id
-
-    async def _titan(self, texts: Sequence[str]) -> list[list[float]]:
-        found: list[list[float]] = []
-        for begin in range(0, len(texts), _TITAN_AT_ONCE):
-            # Whatever fails is raised once all have ended, and as itself, not as a group.
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._titan_one(text))
-                    for text in texts[begin : begin + _TITAN_AT_ONCE]
-                ]
-            for task in tasks:
-                vector = task.result()
-                if isinstance(vector, AttemptFailed):
-                    raise vector
-                found.append(vector)
-        return found
-
-    async def _titan_one(self, text: str) -> list[float] | AttemptFailed:
+async def _titan(
+    remote: Remote, path: str, texts: Sequence[str], dims: int | None
+) -> Sequence[Sequence[float]]:
+    async def one(text: str) -> Sequence[float] | Unavailable:
         body: dict[str, Any] = {"inputText": text}
-        if self._wanted is not None:
-            body["dimensions"] = self._wanted
+        if dims is not None:
+            body["dimensions"] = dims
         try:
-            raw = await self._asked(body)
-            return self._bedrock.wire.decoded(raw, _TitanAnswer).embedding
-        except AttemptFailed as exc:
+            return (await remote.post(path, body, _TitanAnswer)).embedding
+        except Unavailable as exc:
+            # It is raised once all have ended, and as itself, not as a group.
             return exc
 
-    async def _cohere(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
-        found: list[list[float]] = []
-        for begin in range(0, len(texts), _COHERE_AT_ONCE):
-            some = texts[begin : begin + _COHERE_AT_ONCE]
-            body: dict[str, Any] = {
-                "texts": list(some),
-                "input_type": "search_query" if purpose == "query" else "search_document",
-                "truncate": "RIGHT" if self._is_fourth else "END",
-                "embedding_types": ["float"],
-            }
-            if self._wanted is not None and self._is_fourth:
-                body["output_dimension"] = self._wanted
-            answer = self._bedrock.wire.decoded(await self._asked(body), _CohereAnswer).embeddings
-            vectors = answer.float if isinstance(answer, _ByType) else answer
-            if len(vectors) != len(some):
-                self._bedrock.wire.fail(
-                    f"answered {len(vectors)} vectors for {len(some)} texts", retryable=False
-                )
-            found.extend(vectors)
-        return found
-
-    async def _asked(self, body: dict[str, Any]) -> bytes:
-        content = encoded(body)
-        wait_s = _FIRST_WAIT_S
-        for left in range(_TRIES - 1, -1, -1):
-            try:
-                async with self._bedrock.post(
-                    self._id, "invoke", content, deadline_s=_DEADLINE_S, is_streamed=False
-                ) as answer:
-                    return await answer.whole()
-            except AttemptFailed as exc:
-                asked_s = exc.retry_after_s or 0.0
-                if left == 0 or not exc.retryable or asked_s > _LONGEST_WAIT_S:
-                    raise
-            await self._clock.sleep(max(wait_s, asked_s))
-            wait_s *= 2
-        raise AssertionError("the last try returns or raises")
-
-    def _unit(self, vector: Sequence[float]) -> Sequence[float]:
-        wire = self._bedrock.wire
-        if not vector or len(vector) != (self._dims or len(vector)):
-            wire.fail(
-                f"answered a vector of {len(vector)} dimensions, not {self._dims}", retryable=False
-            )
-        # Divided twice, since the square of a number may be beyond what a float holds.
-        largest = max(map(abs, vector))
-        if not 0.0 < largest < math.inf:
-            wire.fail("answered a vector without a direction", retryable=False)
-        self._dims = len(vector)
-        scaled = [number / largest for number in vector]
-        length = math.sqrt(math.fsum(number * number for number in scaled))
-        return [number / length for number in scaled]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(text)) for text in texts]
+    vectors = []
+    for task in tasks:
+        found = task.result()
+        if isinstance(found, Unavailable):
+            raise found
+        vectors.append(found)
+    return vectors
 
 
-def _shape(model: str) -> Shape:
+def shape_of(model: str) -> Shape:
+    """Return whose model it is; raises ConfigError where the name does not tell."""
     if "titan-embed" in model:
         return "titan"
     if "cohere.embed" in model:
@@ -201,3 +110,49 @@ def _shape(model: str) -> Shape:
         "Of Bedrock's embedding models only Titan's and Cohere's are known; "
         "the name of this one is neither's."
     )
+
+
+def check_model(
+    model: str, dims: int | None, *, setting: str = "NOEMA_EMBEDDER_DIMS"
+) -> None:
+    """Raise ConfigError where the model is not known, or has but one length and another is set."""
+    shape = shape_of(model)
+    takes_dims = "titan-embed-text-v2" in model if shape == "titan" else _is_fourth(model)
+    if dims is not None and not takes_dims:
+        raise ConfigError(
+            f"The embedding model {model} has one length of its own; take {setting} away."
+        )
+
+
+def signing(url: str, region: str, key: str, clock: Clock) -> Sign:
+    """Return what signs requests to the address.
+
+    Another address than Amazon's own needs its region. Raises ConfigError, which holds nothing of
+    the key, where the address or the key cannot be used.
+    """
+    try:
+        place, region = place_of(url, region, allows_private=bool(region))
+    except ConfigError as exc:
+        hint = "" if region else " Where another is meant, set NOEMA_EMBEDDER_REGION to its region."
+        raise ConfigError(f"{exc}{hint}") from None
+    credential = credential_from(key)
+    host = place.netloc.decode("ascii")
+
+    def sign(path: str, body: bytes) -> Mapping[str, str]:
+        return without_host(
+            signed_headers(
+                credential=credential,
+                region=region,
+                service=SERVICE,
+                host=host,
+                path=path,
+                body=body,
+                now=clock.now(),
+            )
+        )
+
+    return sign
+
+
+def _is_fourth(model: str) -> bool:
+    return "embed-v4" in model

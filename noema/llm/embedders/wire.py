@@ -1,7 +1,7 @@
 """The wire formats of embedding services: what is asked, and what comes back.
 
 OpenAI and all that imitate it, Azure OpenAI in both of its address forms, and Ollama with the older
-of its two calls where it does not know the newer.
+of its two calls where it does not know the newer. Bedrock's are in `bedrock`.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,48 @@ import msgspec
 
 from noema.core.errors import Unavailable
 from noema.llm.embedders.vectors import from_base64
+from noema.llm.model import Purpose
 from noema.net.http import HttpRefused, Remote
+
+AT_ONCE: Final = 64
+# Services refuse what is longer than their model reads, some 8,192 tokens; in the densest scripts
+# a character is a token. What a text says is said by then.
+MAX_CHARS: Final = 8_000
 
 
 class Wire(Protocol):
     """How one kind of service is asked for the vectors of a few texts."""
 
+    def at_once(self, model: str) -> int:
+        """Return how many texts the model is given in one go."""
+        ...
+
+    def max_chars(self, model: str) -> int:
+        """Return how much of a text the model is given."""
+        ...
+
     async def ask(
-        self, remote: Remote, model: str, texts: Sequence[str], dims: int | None
-    ) -> Sequence[Sequence[float]]: ...
+        self,
+        remote: Remote,
+        model: str,
+        texts: Sequence[str],
+        dims: int | None,
+        purpose: Purpose,
+    ) -> Sequence[Sequence[float]]:
+        """Return the vectors as they came; raises Unavailable."""
+        ...
+
+
+class _Usual:
+    """What most services take."""
+
+    def at_once(self, model: str) -> int:
+        del model
+        return AT_ONCE
+
+    def max_chars(self, model: str) -> int:
+        del model
+        return MAX_CHARS
 
 
 class _Row(msgspec.Struct):
@@ -32,7 +65,7 @@ class _OpenAiAnswer(msgspec.Struct):
     data: list[_Row]
 
 
-class OpenAiWire:
+class OpenAiWire(_Usual):
     """`POST …/embeddings` with the model in the body, or in the path (Azure's deployments).
 
     Numbers are asked for as base64, as the official client does; who sends lists is understood.
@@ -43,8 +76,14 @@ class OpenAiWire:
         self._query = query
 
     async def ask(
-        self, remote: Remote, model: str, texts: Sequence[str], dims: int | None
+        self,
+        remote: Remote,
+        model: str,
+        texts: Sequence[str],
+        dims: int | None,
+        purpose: Purpose,
     ) -> Sequence[Sequence[float]]:
+        del purpose
         body: dict[str, Any] = {"input": list(texts), "encoding_format": "base64", "model": model}
         if dims is not None:
             body["dimensions"] = dims
@@ -88,15 +127,21 @@ class _OllamaOldAnswer(msgspec.Struct):
 _NOT_FOUND: Final = 404
 
 
-class OllamaWire:
+class OllamaWire(_Usual):
     """`POST /api/embed`, and text by text `POST /api/embeddings` where that is not known."""
 
     def __init__(self) -> None:
         self._is_old = False
 
     async def ask(
-        self, remote: Remote, model: str, texts: Sequence[str], dims: int | None
+        self,
+        remote: Remote,
+        model: str,
+        texts: Sequence[str],
+        dims: int | None,
+        purpose: Purpose,
     ) -> Sequence[Sequence[float]]:
+        del purpose
         if self._is_old:
             return await self._one_by_one(remote, model, texts)
         body: dict[str, Any] = {"model": model, "input": list(texts), "truncate": True}

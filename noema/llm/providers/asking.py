@@ -1,17 +1,21 @@
 """What the wire formats share on the way out: parameters, addresses, and a schema in words."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from noema.llm.model import ChatMessage, Parameters
+from noema.llm.model import ChatMessage, Finish, Parameters
 
 _TOLD: Final = (
     "Answer with one JSON object that is valid under this JSON Schema, and nothing else:\n"
 )
+
+# Where a server does not tell them apart, what a model thinks stands before what it says.
+_THOUGHT: Final = re.compile(r"\s*<think>(?:.*?</think>\s*|(?P<open>.*))", re.DOTALL)
 
 
 def merged(below: Parameters, above: Parameters) -> Parameters:
@@ -51,6 +55,17 @@ def with_schema_told(
         first = ChatMessage(role="system", text=f"{messages[0].text}\n\n{told}")
         return (first, *messages[1:])
     return (ChatMessage(role="system", text=told), *messages)
+
+
+def spoken(text: str, *, finish: Finish) -> str:
+    """Return the text without `<think>…</think>` at its beginning, which is not the answer.
+
+    A thought that the limit of length cut off leaves nothing.
+    """
+    thought = _THOUGHT.match(text)
+    if thought is None or (thought["open"] is not None and finish != "length"):
+        return text
+    return text[thought.end() :]
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:

@@ -55,7 +55,7 @@ _FINAL: Final = frozenset({"validationexception", "accessdeniedexception"})
 
 
 class BedrockWire:
-    """Signed requests to one endpoint of Bedrock, for models that answer and those that embed.
+    """Signed requests to one endpoint of Bedrock.
 
     `endpoint` is `https://bedrock-runtime.<region>.amazonaws.com`; another only where private
     endpoints are allowed, with the region in its name or given. Raises ConfigError where the
@@ -73,7 +73,7 @@ class BedrockWire:
         clock: Clock,
         limits: Limits,
     ) -> None:
-        self._endpoint, self._region = _place(
+        self._endpoint, self._region = place_of(
             endpoint.strip(), region, allows_private=allows_private
         )
         self._credential = credential_from(secret)
@@ -206,8 +206,8 @@ class BedrockProvider:
             raise
 
 
-def _place(endpoint: str, region: str, *, allows_private: bool) -> tuple[httpx.URL, str]:
-    """Return the endpoint without a path, and its region."""
+def place_of(endpoint: str, region: str, *, allows_private: bool) -> tuple[httpx.URL, str]:
+    """Return the endpoint without a path, and its region; raises ConfigError."""
     try:
         parts = urlsplit(endpoint)
         url = httpx.URL(endpoint)
@@ -302,7 +302,7 @@ class _Reading:
         """Return the whole answer; raises AttemptFailed where it is not whole."""
         if self._finish is None:
             self._wire.fail("broke its answer off in the middle", usage=self.usage)
-        if not self._has_content and self._finish == "stop":
+        if not self._has_content and self._finish in ("stop", "other"):
             self._wire.fail(
                 "answered without any content",
                 usage=self.usage,

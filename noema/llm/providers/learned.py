@@ -29,7 +29,8 @@ _SAMPLING: Final[Mapping[str, re.Pattern[str]]] = {
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
 }
 _UNKNOWN: Final = re.compile(
-    r"deprecated|removed|no longer|cannot both|extra inputs|un(?:supported|known|expected)|"
+    r"deprecated|removed|no longer|cannot both|may only be set|extra inputs|"
+    r"un(?:supported|known|expected)|"
     r"(?:not|n't)\s+(?:\w+\s+){0,2}(?:support|permit|allow|accept|available)",
     re.IGNORECASE,
 )

@@ -7,7 +7,8 @@ import httpx
 
 from noema.core.clock import Clock, SystemClock
 from noema.core.errors import ConfigError
-from noema.llm.model import Parameters, Provider
+from noema.llm.model import Parameters, Prices, Provider
+from noema.llm.providers import echo, ollama
 from noema.llm.providers.anthropic import AnthropicProvider
 from noema.llm.providers.azure import AzureProvider
 from noema.llm.providers.bedrock import BedrockProvider
@@ -59,12 +60,27 @@ def make_provider(
         raise ConfigError(
             f"No provider is of the kind {kind!r}. The kinds are: {', '.join(KINDS)}."
         )
+    limits = limits or Limits()
     return _KINDS[kind](
         endpoint=endpoint,
         secret=secret,
         allows_private=allows_private,
         parameters=parameters,
-        transport=transport or guarded_transport(allows_private=allows_private),
+        transport=transport
+        or guarded_transport(allows_private=allows_private, max_connections=limits.max_connections),
         clock=clock or SystemClock(),
-        limits=limits or Limits(),
+        limits=limits,
     )
+
+
+def usual_prices(kind: str, endpoint: str, model: str) -> Prices:
+    """Return the prices of a provider for which nobody set any.
+
+    The echo costs nothing, nor does an Ollama on a machine of one's own. Of all others the prices
+    are unknown, which is never nothing.
+    """
+    if kind == "echo":
+        return echo.PRICES
+    if kind == "ollama" and ollama.is_own(endpoint, model):
+        return ollama.PRICES
+    return Prices()

@@ -4,6 +4,7 @@ Its own format and not the one of OpenAI that it speaks as well, since only ther
 without it, Ollama cuts a long prompt at a few thousand tokens and says nothing.
 """
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -13,14 +14,25 @@ import httpx
 from noema.core.clock import Clock
 from noema.llm.errors import AttemptFailed
 from noema.llm.model import ChatMessage, Completion, Finish, Parameters, Prices, Usage
-from noema.llm.providers.asking import count_in, encoded, merged, with_path, with_schema_told
+from noema.llm.providers.asking import (
+    count_in,
+    encoded,
+    merged,
+    spoken,
+    with_path,
+    with_schema_told,
+)
 from noema.llm.providers.refused import error_in
 from noema.llm.providers.wire import Answer, Limits, Text, Wire
 
 ENDPOINT: Final = "http://127.0.0.1:11434"
-# It runs on somebody's own machine: the cost is known, and nothing.
+# On somebody's own machine the cost is known, and nothing.
 PRICES: Final = Prices(input=0, output=0, reasoning=0, cache_read=0, cache_write=0)
+# Models that it hands on to its makers' machines.
+HANDED_ON: Final = ("-cloud", ":cloud")
 
+# Names that lead nowhere outside.
+_NEAR: Final = ("localhost", ".localhost", ".local", ".internal", ".lan", ".home.arpa")
 _PATH: Final = "/api/chat"
 # Addresses that people have from elsewhere, or that are cut short.
 _ENDS: Final = ("/v1", "/api")
@@ -88,12 +100,28 @@ class OllamaProvider:
             raise
 
 
-def _url(endpoint: str) -> str:
+def is_own(endpoint: str, model: str) -> bool:
+    """Whether the model runs on a machine of one's own, as far as the names tell."""
+    host = (urlsplit(endpoint.strip() or ENDPOINT).hostname or "").rstrip(".")
+    try:
+        is_near = not ipaddress.ip_address(host).is_global
+    except ValueError:
+        # A name without a dot is one of a network of one's own, as a container's.
+        is_near = "." not in host or host.endswith(_NEAR)
+    return is_near and not model.endswith(HANDED_ON)
+
+
+def base_of(endpoint: str) -> str:
+    """Return the endpoint without what belongs to its calls."""
     parts = urlsplit(endpoint)
-    path = parts.path.rstrip("/")
+    path = parts.path.rstrip("/").removesuffix(_PATH)
     for end in _ENDS:
         path = path.removesuffix(end)
-    return with_path(urlunsplit(parts._replace(path=path)), _PATH)
+    return urlunsplit(parts._replace(path=path))
+
+
+def _url(endpoint: str) -> str:
+    return with_path(base_of(endpoint), _PATH)
 
 
 def _body(
@@ -133,6 +161,7 @@ class _Reading:
         self._model = model
         self._text = Text(wire)
         self._has_message = False
+        self._has_tool = False
         self._finish: Finish | None = None
         self.usage = Usage()
 
@@ -159,7 +188,10 @@ class _Reading:
                 is_cost_unknown=self.usage.total is None,
             )
         return Completion(
-            text=str(self._text), finish=self._finish, model=self._model, usage=self.usage
+            text=spoken(str(self._text), finish=self._finish),
+            finish=self._finish,
+            model=self._model,
+            usage=self.usage,
         )
 
     def _take(self, record: Mapping[str, Any]) -> None:
@@ -177,8 +209,11 @@ class _Reading:
             # What it thinks comes beside it, as `thinking`, and is not the answer.
             self._has_message = True
             self._text.add(message.get("content"))
+            self._has_tool = self._has_tool or bool(message.get("tool_calls"))
         if record.get("done") is True:
             self._finish = _FINISHES.get(str(record.get("done_reason")), "other")
+            if self._has_tool and self._finish == "stop":
+                self._finish = "tool"
             # What is thought is counted within the rest, and nothing tells it apart.
             self.usage = Usage(
                 input=count_in(record, "prompt_eval_count"), output=count_in(record, "eval_count")

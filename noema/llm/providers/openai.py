@@ -17,7 +17,14 @@ import msgspec
 from noema.core.clock import Clock
 from noema.llm.errors import AttemptFailed
 from noema.llm.model import ChatMessage, Completion, Finish, Parameters, Usage
-from noema.llm.providers.asking import count_in, encoded, merged, with_path, with_schema_told
+from noema.llm.providers.asking import (
+    count_in,
+    encoded,
+    merged,
+    spoken,
+    with_path,
+    with_schema_told,
+)
 from noema.llm.providers.refused import Refused, error_in, is_transient
 from noema.llm.providers.wire import Answer, Limits, Text, Wire
 
@@ -41,11 +48,13 @@ _FINISHES: Final[Mapping[str, Finish]] = {
 # Statuses with which a service says that it does not know a parameter.
 _WITH_REASON: Final = frozenset({400, 422, 501})
 _UNKNOWN: Final = re.compile(
-    r"un(?:supported|known|recogni[sz]ed|expected|available)|extra|"
+    r"un(?:supported|known|recogni[sz]ed|expected|available)|extra|incompatible|"
     r"not\s+(?:\w+\s+){0,2}(?:support|allow|permit|available|implement)",
     re.IGNORECASE,
 )
 _STREAM: Final = re.compile(r"\bstream(?:s|ed|ing)?\b", re.IGNORECASE)
+# The newest models take no other than their own.
+_SAMPLING: Final = ("temperature", "top_p", "seed")
 _FORMAT: Final = re.compile(r"response_format|json_schema|json_object", re.IGNORECASE)
 _BAD_SCHEMA: Final = re.compile(r"invalid.{0,8}schema", re.IGNORECASE)
 # Models that reason know the limit by its newer name alone: o1, o3-mini, gpt-5, codex-…
@@ -68,6 +77,7 @@ class Manner:
     is_streamed: bool = True
     counts_in_stream: bool = True
     format: Format = "schema"
+    leaves_out: frozenset[str] = frozenset()
 
 
 class OpenAIProvider:
@@ -191,7 +201,11 @@ class OpenAIProvider:
             "seed": parameters.seed,
             "stop": parameters.stop or None,
         }
-        body |= {name: value for name, value in settings.items() if value is not None}
+        body |= {
+            name: value
+            for name, value in settings.items()
+            if value is not None and name not in manner.leaves_out
+        }
         if manner.is_streamed:
             body["stream"] = True
             if manner.counts_in_stream:
@@ -222,7 +236,7 @@ class _Part(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    index: int = 0
+    index: int | None = 0
     delta: _Part | None = None
     message: _Part | None = None
     finish_reason: str | None = None
@@ -282,7 +296,7 @@ class _Reading:
             )
         refusal = str(self._refusal)
         return Completion(
-            text=str(self._text) or refusal,
+            text=spoken(str(self._text), finish=self._finish) or refusal,
             finish="refusal" if refusal else self._finish,
             model=self._wire.quoted(self._model),
             usage=self.usage,
@@ -294,9 +308,11 @@ class _Reading:
         if isinstance(record.model, str) and record.model:
             self._model = record.model
         if isinstance(record.usage, dict):
-            self.usage = _usage(record.usage)
+            # An empty one after the real one says nothing.
+            counted = _usage(record.usage)
+            self.usage = self.usage if counted == Usage() else counted
         for choice in record.choices or ():
-            if choice.index != 0:
+            if choice.index:
                 continue
             self._has_choice = True
             part = choice.message or choice.delta
@@ -378,6 +394,9 @@ def _other_manner(
             return replace(manner, limit_as="max_completion_tokens")
         if is_unknown:
             return replace(manner, limit_as="max_tokens")
+    refuses = next((n for n in _SAMPLING if n in body and re.search(rf"\b{n}\b", said)), None)
+    if is_unknown and refuses is not None:
+        return replace(manner, leaves_out=manner.leaves_out | {refuses})
     if (
         has_schema
         and manner.format != "none"

@@ -13,6 +13,8 @@ from noema.llm.errors import AttemptFailed
 
 # The service is busy or ill, or those in front of it cannot reach it.
 _TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+# How Cloudflare, which stands before many of them, says that it does not reach them.
+_NOT_REACHED: Final = range(520, 528)
 # Too busy to begin: no model worked.
 _COST_NOTHING: Final = frozenset({503, 529})
 _LONGEST_WAIT_S: Final = 86_400.0
@@ -61,7 +63,7 @@ class Refused(AttemptFailed):
 
 def is_transient(status: int) -> bool:
     """Whether the same request may do better later."""
-    return status in _TRANSIENT
+    return status in _TRANSIENT or status in _NOT_REACHED
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:

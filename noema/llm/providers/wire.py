@@ -39,9 +39,10 @@ class Limits:
     """What one attempt may take: seconds for each part of it, bytes, and characters of text.
 
     `first_byte_s` runs from the request to the first byte of the answer's body, for answers that
-    are streamed; `between_s` from each piece to the next; `after_s` is how long what may follow the
-    end of the text, as the count of tokens, is waited for. What the whole may take is an argument
-    of the attempt. A token may come in a record of hundreds of bytes, hence two sizes.
+    are streamed; `between_s` from each piece to the next; `after_s` is how long, in all, what may
+    follow the end of the text, as the count of tokens, is waited for, and the body of an error.
+    What the whole may take is an argument of the attempt. A token may come in a record of hundreds
+    of bytes, hence two sizes.
     """
 
     connect_s: float = 10.0
@@ -63,13 +64,13 @@ class Answer:
         wire: "Wire",
         *,
         first_byte_at: float | None,
-        max_bytes: int,
+        whole_by: float,
     ) -> None:
         self._response = response
         self._wire = wire
         self._first_byte_at = first_byte_at
-        self._max_bytes = max_bytes
-        self._between_s = wire.limits.between_s
+        self._whole_by = whole_by
+        self._over_by: float | None = None
 
     @property
     def status(self) -> int:
@@ -86,14 +87,25 @@ class Answer:
         """The content type without its parameters, in lower case; empty where there is none."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the body would have to be opened first."""
+        return self.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
+
     def hurry(self) -> None:
-        """Wait no longer than `after_s` for what may follow: the text has come to its end."""
-        self._between_s = min(self._between_s, self._wire.limits.after_s)
+        """Wait no longer than `after_s` in all for what may follow: the text is at its end.
+
+        Nor longer than half of what is left: the text would be lost with the deadline.
+        """
+        if self._over_by is None:
+            now = asyncio.get_running_loop().time()
+            self._over_by = now + min(self._wire.limits.after_s, (self._whole_by - now) / 2)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Give the body's bytes as they come."""
         source = self._response.aiter_raw()
-        limit = asyncio.timeout_at(self._first_byte_at)
+        limits = self._wire.limits
+        limit = asyncio.timeout_at(self._first_byte_at if self._over_by is None else self._over_by)
         waited = "did not begin to answer in time"
         size = 0
         while True:
@@ -108,11 +120,15 @@ class Answer:
                 if piece is None:
                     return
                 size += len(piece)
-                if size > self._max_bytes:
-                    self._wire.fail(f"answered with more than {self._max_bytes:,} bytes")
+                if size > limits.max_bytes:
+                    self._wire.fail(f"answered with more than {limits.max_bytes:,} bytes")
                 yield piece
-                limit = asyncio.timeout(self._between_s)
-                waited = f"paused for more than {self._between_s:g} s"
+                if self._over_by is None:
+                    limit = asyncio.timeout(limits.between_s)
+                    waited = f"paused for more than {limits.between_s:g} s"
+                else:
+                    limit = asyncio.timeout_at(self._over_by)
+                    waited = "did not end after its text"
                 continue
             raise failure
 
@@ -174,7 +190,8 @@ class Text:
 class Wire:
     """The connections of one provider. `secrets` are what must not come back in a message.
 
-    `transport` decides which addresses may be reached; without one, any may.
+    `transport` decides which addresses may be reached, and over how many connections at once;
+    without one, any may, over as many as the limits say.
     """
 
     def __init__(
@@ -238,7 +255,11 @@ class Wire:
             async with whole:
                 response = await self._sent(url, body, headers, first_byte_at)
                 try:
-                    yield await self._accepted(response, first_byte_at)
+                    answer = Answer(
+                        response, self, first_byte_at=first_byte_at, whole_by=began + deadline_s
+                    )
+                    await self._accept(answer)
+                    yield answer
                 finally:
                     await response.aclose()
                 return
@@ -286,48 +307,45 @@ class Wire:
             failure = self.failure(_what_broke(exc), retryable=True)
         raise failure
 
-    async def _accepted(self, response: httpx.Response, first_byte_at: float | None) -> Answer:
-        answer = Answer(
-            response, self, first_byte_at=first_byte_at, max_bytes=self.limits.max_bytes
-        )
+    async def _accept(self, answer: Answer) -> None:
+        """Raise AttemptFailed where this is no answer to read."""
         if answer.status != HTTPStatus.OK:
-            raise await self._refusal(response, first_byte_at)
-        if _is_compressed(response):
+            raise await self._refusal(answer)
+        if answer.is_compressed:
             self.fail("compressed its answer, which was not asked for", retryable=False)
         if answer.media_type in ("text/html", "application/xhtml+xml"):
             self.fail("answered with a web page. Check its address", retryable=False)
-        announced = response.headers.get("content-length", "")
+        announced = answer.headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > self.limits.max_bytes:
             self.fail(f"answered with more than {self.limits.max_bytes:,} bytes")
-        return answer
 
-    async def _refusal(self, response: httpx.Response, first_byte_at: float | None) -> Refused:
-        text = await self._error_body(response, first_byte_at)
+    async def _refusal(self, answer: Answer) -> Refused:
+        text = await self._error_body(answer)
         if text.lstrip()[:1] == "<":
             text = "a web page"
         detail, code, param = map(self.quoted, error_of(text))
         return Refused(
             self._name,
-            status=response.status_code,
-            retry_after_s=retry_after_s(response.headers, self._clock.now()),
+            status=answer.status,
+            retry_after_s=retry_after_s(answer.headers, self._clock.now()),
             detail=detail,
             error_code=code,
             param=param,
         )
 
-    async def _error_body(self, response: httpx.Response, first_byte_at: float | None) -> str:
-        if _is_compressed(response):
+    async def _error_body(self, answer: Answer) -> str:
+        if answer.is_compressed:
             return ""
         limit = self.limits.max_error_bytes
-        body = Answer(response, self, first_byte_at=first_byte_at, max_bytes=self.limits.max_bytes)
         raw = b""
+        # The status says the most: nobody waits long for the rest, and what came of it is enough.
+        answer.hurry()
         try:
-            async for piece in body.pieces():
+            async for piece in answer.pieces():
                 raw += piece
                 if len(raw) >= limit:
                     break
         except AttemptFailed:
-            # The status says the most; what came of the body is enough.
             pass
         return raw[:limit].decode("utf-8", errors="replace")
 
@@ -400,11 +418,6 @@ def _what_broke(exc: httpx.HTTPError) -> str:
     if isinstance(exc, httpx.TimeoutException):
         return "does not take the request"
     return "broke the connection off"
-
-
-def _is_compressed(response: httpx.Response) -> bool:
-    coding: str = response.headers.get("content-encoding", "identity")
-    return coding.strip().lower() != "identity"
 
 
 def _host(endpoint: str) -> str:

@@ -13,8 +13,9 @@ from noema.db.tx import Conn, connection_lost
 CallKey: TypeAlias = tuple[UUID, int, str, int, bytes]
 """mind, cycle, process, ordinal, request hash"""
 
-# A daemon holds this for as long as its connection lives; who gets it in its place knows it dead.
-_BE_PRESENT = "SELECT pg_advisory_lock(hashtextextended('noema llm ' || $1::text, 0))"
+# A daemon holds this for as long as its connection lives; who gets it alone knows it dead. It is
+# shared with its own connections before, whose end the server may not have noticed yet.
+_BE_PRESENT = "SELECT pg_advisory_lock_shared(hashtextextended('noema llm ' || $1::text, 0))"
 _IS_ABSENT = "SELECT pg_try_advisory_xact_lock(hashtextextended('noema llm ' || $1::text, 0))"
 
 _INSERT = """
@@ -32,7 +33,7 @@ _INSERT = """
     RETURNING id
 """
 
-_PRESENT = "SELECT id FROM llm_calls WHERE id = ANY($1::uuid[])"
+_STATES = "SELECT id, state FROM llm_calls WHERE id = ANY($1::uuid[])"
 
 _BY_KEY = """
     SELECT c.id, c.namespace, c.mind_id, c.cycle, c.process, c.ordinal, c.request_hash, c.role,
@@ -49,6 +50,7 @@ _NOTE = """
     UPDATE llm_calls c SET attempts = n.tried->'attempts', content = c.content || n.content
     FROM unnest($1::uuid[], $2::jsonb[], $3::jsonb[]) AS n (id, tried, content)
     WHERE c.id = n.id AND c.state = 'in flight'
+    RETURNING c.id
 """
 
 _FINISH = """
@@ -70,14 +72,18 @@ _FINISH = """
 
 _FINISHED = "SELECT id FROM llm_calls WHERE id = ANY($1::uuid[]) AND state = $2"
 
-_OTHERS_IN_FLIGHT = """
-    SELECT daemon, max(due_at) AS due_at FROM llm_calls
-    WHERE state = 'in flight' AND daemon <> $1
-    GROUP BY daemon ORDER BY daemon
+_FLYING = """
+    SELECT DISTINCT daemon FROM llm_calls
+    WHERE state = 'in flight' AND (daemon <> $1 OR due_at < $2)
+    ORDER BY daemon
 """
 
+# Of what it took, what the attempts before knew is known.
 _LOSE = """
-    UPDATE llm_calls SET state = 'unknown', cost_kind = 'unknown', error = 'lost', finished_at = $4
+    UPDATE llm_calls
+    SET state = 'unknown', cost_kind = 'unknown', error = 'lost', finished_at = $4,
+        cost_micros = (SELECT nullif(sum((tried->>'cost_micros')::bigint), 0)
+                       FROM jsonb_array_elements(attempts) AS tried)
     WHERE state = 'in flight' AND daemon = $1 AND ($2 OR due_at < $3)
     RETURNING id
 """
@@ -200,8 +206,9 @@ async def insert(conn: Conn, daemon: UUID, rows: Sequence[NewRow]) -> set[UUID]:
     return {row["id"] for row in await conn.fetch(_INSERT, daemon, *columns)}
 
 
-async def present(conn: Conn, ids: Sequence[UUID]) -> set[UUID]:
-    return {row["id"] for row in await conn.fetch(_PRESENT, list(ids))}
+async def states(conn: Conn, ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Return the states of those that there are."""
+    return {row["id"]: row["state"] for row in await conn.fetch(_STATES, list(ids))}
 
 
 async def by_key(conn: Conn, key: CallKey) -> dict[str, Any] | None:
@@ -210,9 +217,13 @@ async def by_key(conn: Conn, key: CallKey) -> dict[str, Any] | None:
     return None if row is None else dict(row)
 
 
-async def note(conn: Conn, rows: Sequence[tuple[UUID, Any, Any]]) -> None:
-    """Keep what was tried so far: call, `{"attempts": [...]}`, content to merge."""
-    await conn.execute(_NOTE, *(list(column) for column in zip(*rows, strict=True)))
+async def note(conn: Conn, rows: Sequence[tuple[UUID, Any, Any]]) -> set[UUID]:
+    """Keep what was tried so far of calls in flight; return those that are.
+
+    Each row is the call, `{"attempts": [...]}`, and content to merge.
+    """
+    columns = (list(column) for column in zip(*rows, strict=True))
+    return {row["id"] for row in await conn.fetch(_NOTE, *columns)}
 
 
 async def finish(conn: Conn, rows: Sequence[FinishedRow]) -> set[UUID]:
@@ -226,14 +237,16 @@ async def is_finished(conn: Conn, id: UUID, state: str) -> bool:  # noqa: A002
 
 
 async def lose(conn: Conn, daemon: UUID, *, long_ago: datetime, now: datetime) -> list[UUID]:
-    """End the calls of other daemons that no longer live, as unknown; return them.
+    """End the calls of daemons that no longer live, as unknown; return them.
 
-    A daemon is dead where nobody holds its lock; its calls that were due `long_ago` are lost even
-    so, for the machine of a connection that nobody closed may be gone.
+    A daemon is dead where nobody holds its lock. Calls that were due `long_ago` are lost even so:
+    the machine of a connection that nobody closed may be gone, and of one's own calls the end may
+    not have been taken by the server.
     """
     lost: list[UUID] = []
-    for row in await conn.fetch(_OTHERS_IN_FLIGHT, daemon):
-        is_absent = await conn.fetchval(_IS_ABSENT, str(row["daemon"]))
+    for row in await conn.fetch(_FLYING, daemon, long_ago):
+        # Its own lock it would get.
+        is_absent = row["daemon"] != daemon and await conn.fetchval(_IS_ABSENT, str(row["daemon"]))
         ended = await conn.fetch(_LOSE, row["daemon"], is_absent, long_ago, now)
         lost += [call["id"] for call in ended]
     return lost

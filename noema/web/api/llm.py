@@ -11,8 +11,9 @@ from noema.auth.roles import console_allows
 from noema.cognition.model import Mind
 from noema.core.errors import InvalidInput
 from noema.core.identity import ConsoleRole
+from noema.llm.budget import EACH
+from noema.llm.calls import CallRecord
 from noema.llm.model import Role
-from noema.llm.recorder import CallRecord
 from noema.web import forms, llm_forms, llm_reply
 from noema.web.call import Call
 from noema.web.llm_forms import role_of
@@ -93,10 +94,13 @@ async def test_provider(call: Call) -> Json:
 
 async def roles(call: Call) -> Json:
     known = {row.role: row for row in await call.services.llm.registry.roles()}
+    embedder = call.services.llm.embedding.in_force
     return Json(
         page(
             [
-                llm_reply.role(known[role]) if role in known else llm_reply.unset_role(role)
+                llm_reply.role(known[role], embedder)
+                if role in known
+                else llm_reply.unset_role(role, embedder)
                 for role in Role
             ],
             None,
@@ -106,12 +110,13 @@ async def roles(call: Call) -> Json:
 
 async def role(call: Call) -> Json:
     row = await call.services.llm.registry.role(role_of(call.path("role")))
-    return Json(llm_reply.role(row))
+    return Json(llm_reply.role(row, call.services.llm.embedding.in_force))
 
 
 async def role_versions(call: Call) -> Json:
     rows = await call.services.llm.registry.role_versions(role_of(call.path("role")))
-    return Json(page([llm_reply.role(row) for row in rows], None))
+    embedder = call.services.llm.embedding.in_force
+    return Json(page([llm_reply.role(row, embedder) for row in rows], None))
 
 
 async def set_role(call: Call) -> Json:
@@ -123,7 +128,7 @@ async def set_role(call: Call) -> Json:
         deadline_ms=body.deadline_ms,
         base=body.base,
     )
-    return Json(llm_reply.role(made))
+    return Json(llm_reply.role(made, call.services.llm.embedding.in_force))
 
 
 # --- prompts -------------------------------------------------------------------------------------
@@ -267,9 +272,7 @@ async def _minds(call: Call) -> list[Mind]:
 
 async def set_budget(call: Call) -> Json:
     body = call.json(llm_forms.BudgetBody)
-    key = body.key
-    if body.scope in ("mind", "cycle") and key != "*" and not _is_id(key):
-        key = str((await call.services.minds.get(key)).id)
+    key = await budget_key(call, body.scope, body.key)
     made = await call.services.llm.budgets.set(
         call.who,
         scope=body.scope,
@@ -279,6 +282,17 @@ async def set_budget(call: Call) -> Json:
         tokens=body.tokens,
     )
     return Json(made, 201)
+
+
+async def budget_key(call: Call, scope: str, key: str) -> str:
+    """Return the key as a budget holds it; NotFound for a mind or a provider that is not there."""
+    if key == EACH:
+        return key
+    if scope in ("mind", "cycle") and not _is_id(key):
+        return str((await call.services.minds.get(key)).id)
+    if scope == "provider":
+        return (await call.services.llm.registry.provider(key)).name
+    return key
 
 
 def _is_id(text: str) -> bool:

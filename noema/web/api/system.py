@@ -9,9 +9,12 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from noema import __version__
+from noema.auth.roles import console_allows
 from noema.cognition.attention import SCORER_VERSION
 from noema.cognition.state import STATE_VERSION
 from noema.core.errors import NoemaError
+from noema.core.identity import ConsoleRole
+from noema.net.circuit import Circuit
 from noema.web.call import Call
 from noema.web.origin import require_fresh
 from noema.web.reply import Json
@@ -83,7 +86,8 @@ class _Gauges(Collector):
 async def metrics(call: Call) -> Response:
     registry = CollectorRegistry()
     registry.register(_Gauges(call.services))
-    text = generate_latest(registry) + call.services.memory.timings.text()
+    services = call.services
+    text = generate_latest(registry) + services.memory.timings.text() + services.llm.meter.text()
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
@@ -123,6 +127,7 @@ async def describe(services: Services) -> dict[str, Any]:
             for m in await services.pages.migrations()
         ],
         "partitions": await services.pages.partitions(),
+        "embedder": services.llm.embedding.in_force,
         "leases": await services.pages.leases(),
         "writer": {
             "connected": services.writer.connected,
@@ -147,8 +152,31 @@ async def describe(services: Services) -> dict[str, Any]:
     }
 
 
+async def providers_of(call: Call) -> list[dict[str, Any]]:
+    """Return whether each provider of models is asked; empty for those who may not see them."""
+    if not console_allows(call.who.console, ConsoleRole.OPERATOR):
+        return []
+    llm = call.services.llm
+    found = []
+    for row in await llm.registry.providers():
+        breaker = llm.breakers.get(row.id)
+        state = "disabled" if not row.is_enabled else state_of(breaker)
+        rests_s = 0.0 if breaker is None or not row.is_enabled else breaker.rests_s
+        found.append(
+            {"name": row.name, "kind": row.kind, "state": state, "rests_s": round(rests_s, 1)}
+        )
+    return found
+
+
+def state_of(breaker: Circuit | None) -> str:
+    """Return in a word how a provider did lately; None is one that no role asked yet."""
+    if breaker is None or not (breaker.is_open or breaker.failures):
+        return "ready"
+    return "resting" if breaker.is_open else "failing"
+
+
 async def system(call: Call) -> Json:
-    return Json(await describe(call.services))
+    return Json({**await describe(call.services), "providers": await providers_of(call)})
 
 
 async def new_link(call: Call) -> Json:

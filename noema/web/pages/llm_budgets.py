@@ -13,6 +13,7 @@ from noema.llm.budget import EACH, Budget, BudgetState, Scope, Window, opens_at
 from noema.llm.model import Role
 from noema.web import forms, llm_forms
 from noema.web import llm_views as views
+from noema.web.api.llm import budget_key
 from noema.web.call import Call
 from noema.web.pages import llm
 from noema.web.pages.llm import decimal, may_change, money
@@ -52,9 +53,7 @@ async def save(call: Call) -> Response:
     scope: Any = form.get("scope", "")
     period: Any = form.get("period", "")
     try:
-        key = form.get("key", "").strip() or EACH
-        if scope in ("mind", "cycle") and key != EACH and not _is_id(key):
-            key = str((await call.services.minds.get(key)).id)
+        key = await budget_key(call, scope, form.get("key", "").strip() or EACH)
         limits = llm_forms.BudgetBody(
             scope=scope, period=period, money=form.get("money", "").strip() or None
         )
@@ -77,13 +76,6 @@ async def end(call: Call) -> Response:
     """Take a limit away."""
     await call.services.llm.budgets.end(call.who, forms.uuid_of(call.path("id"), "budget"))
     return see_other("/models/budgets?did=ended")
-
-
-def _is_id(text: str) -> bool:
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
 
 
 async def _page(

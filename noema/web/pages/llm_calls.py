@@ -7,8 +7,8 @@ from uuid import UUID
 from starlette.responses import Response
 
 from noema.core.errors import InvalidInput, NotFound
+from noema.llm.calls import CallRecord
 from noema.llm.model import Role
-from noema.llm.recorder import CallRecord
 from noema.web import forms, llm_reply
 from noema.web import llm_views as views
 from noema.web.api.llm import known_namespaces
@@ -50,6 +50,7 @@ async def show(call: Call) -> Response:
         roles=tuple(Role),
         providers=tuple(p.name for p in await call.services.llm.registry.providers()),
         states=STATES,
+        is_live=not (is_set or before or error),
         is_fresh=not (rows or is_set or before or error),
         is_set=is_set,
         older=older,
@@ -58,6 +59,12 @@ async def show(call: Call) -> Response:
     )
     status = 200 if error is None else 400
     return page(call, "llm_calls.html", context, title="Calls", active="models", status=status)
+
+
+async def newest_lines(call: Call, *, limit: int) -> tuple[views.CallLine, ...]:
+    """Return the newest calls as lines, the oldest of them first."""
+    rows = await call.services.llm.calls.page(namespaces=await known_namespaces(call), limit=limit)
+    return tuple([await line_of(call, row) for row in reversed(rows)])
 
 
 async def _found(call: Call, values: Mapping[str, str], before: str) -> list[CallRecord]:

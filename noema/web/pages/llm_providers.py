@@ -59,7 +59,12 @@ async def show(call: Call) -> Response:
     asked = await asked_by(call)
     context = views.ProvidersPage(
         lines=tuple(
-            views.ProviderLine(row=row, prices=_main_prices(row), roles=asked.get(row.name, ()))
+            views.ProviderLine(
+                row=row,
+                rest=_rest(call, row),
+                prices=_main_prices(row),
+                roles=asked.get(row.name, ()),
+            )
             for row in rows
         ),
         may_change=may_change(call.who),
@@ -75,6 +80,14 @@ async def asked_by(call: Call) -> dict[str, tuple[str, ...]]:
         for name in dict.fromkeys(link.provider for link in role.chain):
             found[name] = (*found.get(name, ()), role.role.value)
     return found
+
+
+def _rest(call: Call, row: ProviderRow) -> str:
+    breaker = call.services.llm.breakers.get(row.id)
+    if breaker is None or not row.is_enabled or not breaker.is_open:
+        return ""
+    left_s = breaker.rests_s
+    return f"asked again in {max(1, round(left_s))} s" if left_s else "it is being tried now"
 
 
 def _main_prices(row: ProviderRow) -> str:
@@ -241,6 +254,7 @@ async def _page(
         form = replace(form, values={**form.values, "version": str(row.version)})
     context = views.ProviderPage(
         row=row,
+        rest=_rest(call, row),
         facts=_facts(row),
         roles=(await asked_by(call)).get(row.name, ()),
         form=form or views.Form(values=_values(row)),

@@ -9,7 +9,9 @@ from starlette.responses import Response
 from noema.core.errors import Conflict, InvalidInput, NoemaError, NotFound
 from noema.llm.checks import DEFAULT_DEADLINE_MS, MOST_IN_CHAIN
 from noema.llm.configured import Link, ProviderRow, RoleRow
+from noema.llm.embedders.choice import TAKES_EFFECT, InForce
 from noema.llm.model import Role
+from noema.llm.roles import asked_by
 from noema.web import forms, llm_forms
 from noema.web import llm_views as views
 from noema.web.call import Call
@@ -30,11 +32,15 @@ ABOUT: Final[Mapping[Role, str]] = {
     Role.VERIFY: "check whether sources say what a statement says",
     Role.JUDGE: "decide whether two memories contradict each other",
     Role.SUMMARISE: "say many texts in a few words",
-    Role.EMBED: "turn texts into vectors",
+    Role.EMBED: "make the vectors that searches compare",
 }
 _SAID: Final[Mapping[str, str]] = {
     "set": "Set as a new version. Calls from now on are made so.",
     "off": "Turned off: what it does goes on without a model.",
+}
+_VECTORS_SAID: Final[Mapping[str, str]] = {
+    "set": f"Set as a new version. It takes effect {TAKES_EFFECT}.",
+    "off": f"Turned off. Vectors come by NOEMA_EMBEDDER {TAKES_EFFECT}.",
 }
 _SPARE: Final = 2
 _MS: Final = 1000
@@ -156,7 +162,8 @@ async def _page(
         places=min(MOST_IN_CHAIN, (filled[-1] + 1 if filled else 0) + _SPARE),
         form=form,
         may_change=may_change(call.who),
-        said=_SAID.get(call.query.get("did", "")),
+        said=(_VECTORS_SAID if role is Role.EMBED else _SAID).get(call.query.get("did", "")),
+        note=_note(role, call.services.llm.embedding.in_force),
         json_href=f"/v1/llm/roles/{role.value}" if versions else None,
     )
     status, _ = status_of(exc)
@@ -165,16 +172,35 @@ async def _page(
 
 def _line(role: Role, row: RoleRow | None, providers: Iterable[ProviderRow]) -> views.RoleLine:
     if row is None:
-        return views.RoleLine(role=role.value, about=ABOUT[role], version=0, chain=(), deadline="")
+        return views.RoleLine(
+            role=role.value,
+            about=ABOUT[role],
+            asked_by=asked_by(role),
+            version=0,
+            chain=(),
+            deadline="",
+        )
     known = {p.name: p for p in providers}
     return views.RoleLine(
         role=role.value,
         about=ABOUT[role],
+        asked_by=asked_by(role),
         version=row.version,
         chain=tuple(_link(link, known.get(link.provider)) for link in row.chain),
         deadline=_seconds(row.deadline_ms),
         actor=row.actor,
         set_at=row.set_at,
+    )
+
+
+def _note(role: Role, embedder: InForce) -> str:
+    if role is not Role.EMBED:
+        return ""
+    return (
+        f"In force since the daemon started: {embedder.told}. "
+        f"A change takes effect {TAKES_EFFECT}. "
+        "All places name the same model; where the role is off, NOEMA_EMBEDDER says. "
+        "Its calls are not on record, and no budget counts them."
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from noema.core.errors import InvalidInput
-from noema.llm.recorder import Spend
+from noema.llm.calls import Spend
 from noema.web import llm_views as views
 from noema.web.api.llm import known_namespaces
 from noema.web.call import Call
@@ -83,7 +83,7 @@ def _context(
         unknown[row.day] += row.unknown_calls
     days = _days(since, until)
     marked = [day for day, n in unknown.items() if n] if of == "money" else []
-    chart = spend_chart(days, amounts, marked) if rows else None
+    chart = spend_chart(days, amounts, marked) if marked or any(amounts.values()) else None
     columns = _columns(series)
     shown = [
         views.SpendDay(

@@ -2,7 +2,9 @@
 
 from starlette.responses import Response
 
+from noema.auth.roles import console_allows
 from noema.core.errors import Conflict, InvalidInput
+from noema.core.identity import ConsoleRole
 from noema.web import views
 from noema.web.call import Call
 from noema.web.pages.board import mind_rows
@@ -37,5 +39,15 @@ async def create(call: Call) -> Response:
 async def _page(call: Call, form: views.MindForm, *, status: int = 200) -> Response:
     at = await position(call)
     minds = await call.services.minds.list_()
-    context = views.MindsPage(minds=await mind_rows(call.services, minds), form=form)
+    context = views.MindsPage(
+        minds=await mind_rows(call.services, minds),
+        form=form,
+        lacks_model=bool(minds) and await _lacks_model(call),
+    )
     return page(call, "minds.html", context, title="Minds", active="minds", at=at, status=status)
+
+
+async def _lacks_model(call: Call) -> bool:
+    if not console_allows(call.who.console, ConsoleRole.OPERATOR):
+        return False
+    return not any(role.chain for role in await call.services.llm.registry.roles())

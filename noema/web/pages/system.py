@@ -4,9 +4,11 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from noema.auth.roles import console_allows
+from noema.core.identity import ConsoleRole
 from noema.db import migrate
 from noema.web import panels, views
-from noema.web.api.system import describe
+from noema.web.api.system import describe, providers_of
 from noema.web.call import Call
 from noema.web.pages.shell import page
 from noema.web.render import number
@@ -16,6 +18,12 @@ _PROTECTION: Final[dict[str, views.Level]] = {
     "separate roles": "ok",
     "lowered role": "ok",
     "accident protection only": "warn",
+}
+_STATES: Final[dict[str, views.Level]] = {
+    "ready": "ok",
+    "failing": "warn",
+    "resting": "bad",
+    "disabled": "quiet",
 }
 _MANY_QUEUED: Final = 1_000
 _LATE_MS: Final = 250
@@ -45,6 +53,7 @@ async def show(call: Call) -> Response:
             _fact("Noema", facts["version"]),
             _fact("Scorer", str(facts["scorer_version"])),
             _fact("Mind state", str(facts["state_version"])),
+            _fact("Vectors", facts["embedder"].told),
         ),
         migrations=_migrations(facts),
         leases=tuple(
@@ -58,9 +67,23 @@ async def show(call: Call) -> Response:
             for lease in facts["leases"]
             if lease["is_held"]
         ),
+        providers=tuple(_provider(one) for one in await providers_of(call)),
+        sees_models=console_allows(call.who.console, ConsoleRole.OPERATOR),
         json_href="/v1/system",
     )
     return page(call, "system.html", context, title="System", active="system")
+
+
+def _provider(one: dict[str, Any]) -> panels.ProviderState:
+    state, rests_s = one["state"], one["rests_s"]
+    note = {
+        "failing": "the last call failed",
+        "resting": f"asked again in {rests_s:.0f} s" if rests_s else "it is being tried now",
+        "disabled": "roles go on to the next in their chain",
+    }.get(state, "")
+    return panels.ProviderState(
+        name=one["name"], kind=one["kind"], state=state, level=_STATES[state], note=note
+    )
 
 
 async def tiles(services: Services) -> panels.Tiles:

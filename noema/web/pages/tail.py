@@ -2,7 +2,7 @@
 
     feed ──event──▶ rows of it, each with the event's position as id
                 └─▶ its mind is marked ─▶ at the end of a burst, its state, read once for all
-    clock ────────▶ tiles, replays, heartbeat, is the session still good     (these have no id)
+    clock ────────▶ tiles, replays, calls, heartbeat, is the session still good   (these have no id)
 
 A fragment's id is the position up to which the reader has everything once that fragment is in, so
 that a connection cut anywhere is resumed without a loss. Where one event makes several fragments,
@@ -13,14 +13,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 from starlette.responses import Response
 
+from noema.auth.roles import require_console
 from noema.cognition.model import Mind
 from noema.core.errors import InvalidInput
+from noema.core.identity import ConsoleRole
 from noema.events.model import Event, encode_position
 from noema.web import panels, views
 from noema.web.api import events as api
@@ -33,8 +36,10 @@ from noema.web.live import (
     EventStream,
     frame,
 )
+from noema.web.llm_views import CallLine, CallRowFragment
 from noema.web.pages import board, shown
 from noema.web.pages.events import EVERYTHING, Wanted, query_of, wanted
+from noema.web.pages.llm_calls import newest_lines
 from noema.web.pages.replays import replay_row
 from noema.web.pages.shell import Site, site
 from noema.web.pages.system import tiles
@@ -46,6 +51,7 @@ _MOST_TOPICS: Final = 64
 _ROWS: Final = 200
 _MESSAGES: Final = 100
 _REPLAYS: Final = 20
+_CALLS: Final = 50
 _FRAGMENTS_KEPT: Final = 2_000
 _CHANGES_A_MIND: Final = frozenset(
     {
@@ -84,14 +90,16 @@ async def _topic(call: Call, name: str) -> Topic:
     kind, _, slug = name.partition(":")
     if kind in ("mind", "cycles", "conversation") and slug:
         return Topic(name=name, kind=kind, mind=await call.services.minds.get(slug))
-    if name in ("minds", "replays", "system"):
+    if name == "calls":
+        require_console(call.who, ConsoleRole.OPERATOR)
+    if name in ("minds", "replays", "calls", "system"):
         return Topic(name=name, kind=name)
     if name == "events" or name.startswith("events?"):
         filter_ = await wanted(call.services, query_of(name))
         return Topic(name=name, kind="events", filter=filter_)
     raise InvalidInput(
         f"No live topic {name[:40]!r}; there are minds, mind:SLUG, cycles:SLUG,"
-        " conversation:SLUG, replays, system and events with or without a filter.",
+        " conversation:SLUG, replays, calls, system and events with or without a filter.",
         field="live",
     )
 
@@ -135,8 +143,9 @@ class _Watch:
         self._followed = {t.mind.id: t for t in topics if t.kind == "mind" and t.mind is not None}
         self._marked: dict[UUID, float] = {}
         self._replays: dict[str, panels.ReplayRow] = {}
+        self._calls: dict[str, CallLine] = {}
         self._tiles: panels.Tiles | None = None
-        self._ticks = any(t.kind in ("replays", "system") for t in topics)
+        self._ticks = any(t.kind in ("replays", "calls", "system") for t in topics)
         self._tick_due = 0.0
         self._settled_at = 0.0
         self._began = _now()
@@ -190,7 +199,8 @@ class _Watch:
             yield frame(event="caught-up", data=b"{}")
         if self._ticks and _now() >= self._tick_due:
             self._tick_due = _now() + TICK_S
-            for piece in [*await self._replay_rows(), *await self._system()]:
+            told = (await self._replay_rows(), await self._call_rows(), await self._system())
+            for piece in chain.from_iterable(told):
                 yield self._frame(piece, None)
         if _now() >= self._beat_due:
             self._beat_due = _now() + HEARTBEAT_S
@@ -378,6 +388,27 @@ class _Watch:
                 target = f"#replay-{row.id}" if name == "row" else f"#replay-head-{row.id}"
                 pieces.append(Piece("replays", mode, target, html))
         return pieces
+
+    async def _call_rows(self) -> list[Piece]:
+        if not any(t.kind == "calls" for t in self._topics):
+            return []
+
+        async def read() -> tuple[CallLine, ...]:
+            return await newest_lines(self._call, limit=_CALLS)
+
+        rows = await self._readings.get("calls", read, since=_now() - TICK_S / 2)
+        changed = [r for r in rows if self._calls.get(r.id) != r]
+        self._calls = {r.id: r for r in rows}
+        render = self._site.renderer.fragment
+        return [
+            Piece(
+                "calls",
+                "replace",
+                f"#call-{row.id}",
+                render("fragments/call_row.html", CallRowFragment(row=row)),
+            )
+            for row in changed
+        ]
 
     async def _system(self) -> list[Piece]:
         if not any(t.kind == "system" for t in self._topics):

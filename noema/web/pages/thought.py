@@ -5,7 +5,8 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from noema.cognition.record import RecordedCycle, read
+from noema.cognition.model import Candidate
+from noema.cognition.record import COMPLETE, RecordedCycle, read
 from noema.core.errors import NotFound
 from noema.events.model import Event
 from noema.web import forms, views
@@ -48,6 +49,8 @@ async def show(call: Call) -> Response:
         contributions=row.contributions,
         causes=await _causes(services, thought, candidate, cycle),
         consequences=await _consequences(services, thought, events),
+        rests_on=tuple(str(memory) for memory in _rests_on(scored.candidate)),
+        asked=_asked(events, row.process),
         folded=scored.candidate.folded if candidate.causes else 0,
         redacted=is_redacted(candidate),
         json_href=f"/v1/events/{event.id}",
@@ -60,6 +63,26 @@ async def show(call: Call) -> Response:
         active="minds",
         mind=mind.slug,
         at=at,
+    )
+
+
+def _rests_on(candidate: Candidate) -> tuple[UUID, ...]:
+    brought_back = () if candidate.memory is None else (candidate.memory,)
+    return tuple(dict.fromkeys((*brought_back, *candidate.sources)))
+
+
+def _asked(events: Sequence[Event], process: str) -> tuple[views.AskedModel, ...]:
+    """Return what the process asked models in this cycle."""
+    return tuple(
+        views.AskedModel(
+            prompt=str(e.data.get("prompt", "")),
+            call=None if e.data.get("call") is None else str(e.data["call"]),
+            failed=str(e.data.get("failed", "")),
+            waited_us=int(e.data.get("waited_us", 0)),
+            asked_in=e.data.get("asked_in"),
+        )
+        for e in events
+        if e.type == "port.answered" and (e.data["process"], e.data["port"]) == (process, COMPLETE)
     )
 
 
