@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,22 @@ import pytest
 from noema.config import EmbedderSettings
 from noema.core.clock import ManualClock
 from noema.core.errors import InvalidInput, Unavailable
+from noema.core.identity import ConsoleRole, MemoryRole
 from noema.db.tx import Database
 from noema.llm.configured import Link, NewProvider, ProviderChange
 from noema.llm.embedders.chain import EmbedderChain
 from noema.llm.embedders.choice import Choice
+from noema.llm.embedders.hash import MODEL as HASH
 from noema.llm.embedders.make import aclose
 from noema.llm.model import Parameters, Purpose, Role
 from tests.conftest import TestDatabase
 from tests.fake_embedder import FakeService, fake_service, hang, reply
+from tests.helpers import eventually
 from tests.llm_house import ADMIN, Desk, desk
-from tests.running import Daemon, daemon
+from tests.people import person
+from tests.running import daemon
 
+PAGES = ("/system", "/models/roles/embed")
 SECRET = "canary-secret-7c41-do-not-show"
 DOWN = reply(404, {"error": {"code": "model_not_found", "message": SECRET}})
 
@@ -80,7 +85,7 @@ class TestChoice:
         await provider(house, first, "one")
         for _ in range(2):
             async with chosen(house) as (choice, made):
-                assert made.model == choice.in_force.model == "hash-v1-256"
+                assert made.model == choice.in_force.model == HASH
                 assert choice.in_force.source == "NOEMA_EMBEDDER"
             async with chosen(house, "none") as (choice, made):
                 assert (made, choice.in_force.model) == (None, "")
@@ -240,7 +245,7 @@ class TestDaemon:
     async def test_it_takes_effect_when_the_daemon_starts_again(
         self, database: TestDatabase, tmp_path: Path, first: FakeService
     ) -> None:
-        async with running(database, tmp_path) as one:
+        async with daemon(database, data_dir=tmp_path) as one:
             created = await one.client.post(
                 "/v1/llm/providers",
                 json={
@@ -260,28 +265,28 @@ class TestDaemon:
             )
             assert made["takes_effect"] == "when the daemon starts again"
             assert made["in_force"]["source"] == "NOEMA_EMBEDDER"
-            assert one.noema.memories.embeddings.model == "hash-v1-256"
+            assert made["in_force"]["model"] == HASH
         asked_before = len(first.asked)
 
-        async with running(database, tmp_path) as two:
+        async with daemon(database, data_dir=tmp_path) as two:
             roles = ok(await two.client.get("/v1/llm/roles"))["items"]
             (embed,) = [row for row in roles if row["role"] == "embed"]
             system = ok(await two.client.get("/v1/system"))
-            assert two.noema.memories.embeddings.model == "embed:m"
-            texts = str(roles) + str(system)
+            await eventually(lambda: first.asked)
+            ada = await person(
+                two, "ada", ("home", MemoryRole.MEMBER), role=ConsoleRole.ADMINISTRATOR
+            )
+            async with ada.browser() as browser:
+                pages = [(await browser.get(path)).text for path in PAGES]
+            texts = f"{roles} {system} {pages}"
         assert asked_before == 0
         assert embed["in_force"] == system["embedder"]
         assert embed["in_force"]["model"] == "embed:m"
         assert embed["in_force"]["version"] == embed["version"] == 1
+        assert all("embed:m, by role embed, version 1" in page for page in pages)
         assert SECRET not in texts
 
 
 def ok(answer: httpx.Response) -> Any:
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-@asynccontextmanager
-async def running(database: TestDatabase, data_dir: Path) -> AsyncIterator[Daemon]:
-    async with AsyncExitStack() as stack:
-        yield await stack.enter_async_context(daemon(database, data_dir=data_dir))

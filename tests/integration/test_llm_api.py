@@ -509,7 +509,7 @@ class TestWatching:
         assert "No model is set" not in (await house.operator.get("/")).text
 
 
-async def test_another_key_is_put_in_place_as_the_page_of_operations_says(
+async def test_another_key_is_put_in_place_as_the_page_of_security_says(
     house: House, db: Database
 ) -> None:
     await house.provider()

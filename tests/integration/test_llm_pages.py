@@ -668,8 +668,8 @@ async def test_probes_are_text_on_every_page(house: House) -> None:
     await root.done("/models/roles/plan", {"provider.0": "fake", "model.0": f"{EVIL}!"})
     texts = {"system": f"{EVIL}", "template": f"{EVIL}\n{{{{ goal }}}}", "note": EVIL[:200]}
     await root.done("/models/prompts/plan", texts | {"then": "use"})
-    await root.done(
-        "/models/budgets", {"scope": "provider", "period": "day", "key": EVIL, "money": "1"}
+    no_such = await root.refused(
+        "/models/budgets", {"scope": "provider", "period": "day", "key": EVIL, "money": "1"}, 404
     )
     house.fake.text = EVIL
     call = await house.asked(EVIL, process=EVIL[:60])
@@ -690,6 +690,7 @@ async def test_probes_are_text_on_every_page(house: House) -> None:
         (await root.post("/models/roles/plan", **{"provider.0": EVIL, "parameters.0": EVIL})).text,
         (await root.post("/models/prompts/plan", template=f"{EVIL}{{{{", note=EVIL)).text,
         (await root.post("/models/budgets", scope=EVIL, key=EVIL, money=EVIL)).text,
+        no_such,
     ]
 
     for html in pages:

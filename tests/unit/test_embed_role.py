@@ -111,9 +111,7 @@ def test_the_address_of_a_provider_is_read_as_its_chat_reads_it(
     assert CANARY not in repr(found)
 
 
-async def test_bedrock_takes_the_region_of_the_host_or_where_private_ones_are_meant_the_set_one() -> (
-    None
-):
+async def test_bedrock_takes_a_region_that_is_set_only_where_private_ones_are_meant() -> None:
     told = Parameters(extra={"region": "eu-west-1"})
     for changes, region in (
         ({"endpoint": AMAZON}, ""),

@@ -112,9 +112,7 @@ def shape_of(model: str) -> Shape:
     )
 
 
-def check_model(
-    model: str, dims: int | None, *, setting: str = "NOEMA_EMBEDDER_DIMS"
-) -> None:
+def check_model(model: str, dims: int | None, *, setting: str = "NOEMA_EMBEDDER_DIMS") -> None:
     """Raise ConfigError where the model is not known, or has but one length and another is set."""
     shape = shape_of(model)
     takes_dims = "titan-embed-text-v2" in model if shape == "titan" else _is_fourth(model)
