@@ -6,9 +6,9 @@ READY  := $(VENV)/.ready
 # Any Python from 3.11 on. PYTHON=… names one and then no other is tried.
 PYTHON ?= python3
 PYTHONS = $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3.14 python3.13 python3.12 python3.11,$(PYTHON))
-# A test process starts its own PostgreSQL, so more than four only get in each other's way.
-WORKERS     ?= logical
-MAX_WORKERS ?= 4
+# Tests wait more than they compute, so four to two cores; each starts a PostgreSQL of its own, so more
+# only get in each other's way.
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test check format bench bench-locomo wheel docs lock clean
@@ -28,7 +28,7 @@ serve: $(READY) ## Run the daemon
 test: $(READY) ## Run every test, the browser found or fetched (ARGS='-k name')
 	@browser=$$($(BIN)/python tests/e2e/find_browser.py) && \
 	TEST_CHROMIUM="$$browser" $(BIN)/python -m pytest \
-		-n $(WORKERS) --maxprocesses $(MAX_WORKERS) --dist loadfile $(ARGS)
+		-n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(READY) ## Lint, check format, types and import directions
 	@failed=0; \
