@@ -23,7 +23,10 @@ from noema.llm.model import Parameters, Purpose, Role
 from tests.conftest import TestDatabase
 from tests.fake_embedder import FakeService, fake_service, hang, reply
 from tests.helpers import eventually
+from tests.llm_fake_bedrock import FakeBedrock
 from tests.llm_house import ADMIN, Desk, desk
+from tests.llm_keys import KEY_ID
+from tests.llm_keys import SECRET as AWS_SECRET
 from tests.people import person
 from tests.running import daemon
 
@@ -109,6 +112,26 @@ class TestChoice:
         assert asked.path == "/v1/embeddings"
         assert (asked.body["model"], asked.body["dimensions"]) == ("m", 3)
         assert asked.headers["authorization"] == f"Bearer {SECRET}"
+
+    async def test_bedrock_signs_for_the_region_of_the_provider(self, house: Desk) -> None:
+        async with FakeBedrock() as fake:
+            new = NewProvider(
+                name="aws",
+                kind="bedrock",
+                endpoint=fake.url,
+                model="amazon.titan-embed-text-v2:0",
+                parameters=Parameters(extra={"region": "eu-central-1"}),
+                allows_private=True,
+            )
+            await house.registry.create(ADMIN, new, secret=f"{KEY_ID}:{AWS_SECRET}")
+            await set_role(house, "aws", extra={"dims": 8})
+            async with chosen(house) as (_, made):
+                assert len(await made.embed(["the pump"], purpose="document")) == 1
+
+        (asked,) = fake.requests
+        assert asked.json == {"inputText": "the pump", "dimensions": 8}
+        assert "/eu-central-1/bedrock/aws4_request" in asked.headers["authorization"]
+        assert AWS_SECRET not in str(asked)
 
     async def test_one_outside_makes_it_go_outside(self, house: Desk, first: FakeService) -> None:
         await provider(house, first, "one")
@@ -278,11 +301,18 @@ class TestDaemon:
             )
             async with ada.browser() as browser:
                 pages = [(await browser.get(path)).text for path in PAGES]
+                form = {"provider.0": "vectors", "provider.1": "vectors", "model.1": "n"}
+                refused = await browser.post("/models/roles/embed", data=form)
+                off = await browser.post("/models/roles/embed", data={"base": "1"})
+                turned = (await browser.get(off.headers["location"])).text
             texts = f"{roles} {system} {pages}"
         assert asked_before == 0
         assert embed["in_force"] == system["embedder"]
         assert embed["in_force"]["model"] == "embed:m"
         assert embed["in_force"]["version"] == embed["version"] == 1
+        assert (refused.status_code, off.status_code) == (400, 303)
+        assert "vectors of two models are not comparable" in refused.text
+        assert "Vectors come by NOEMA_EMBEDDER when the daemon starts again" in turned
         assert all("embed:m, by role embed, version 1" in page for page in pages)
         assert SECRET not in texts
 

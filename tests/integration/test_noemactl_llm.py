@@ -397,3 +397,19 @@ async def test_every_example_of_the_page_works(shell: Shell, tmp_path: Path) -> 
 
     assert len(blocks) > 8
     assert process.returncode == 0, (out.decode() + err.decode())[-4000:]
+
+
+async def test_who_sets_where_vectors_come_from_is_told_when_that_takes_effect(
+    shell: Shell,
+) -> None:
+    make = ("--kind", "ollama", "--model", "nomic-embed-text", "--json")
+    await shell.ok("provider", "create", "near", *make)
+    dims = ("--param", "near:extra.dimensions=256")
+
+    made = await shell.ok("role", "set", "embed", "near", *dims)
+    shown = (await shell.ok("role", "show", "embed", "--json")).json
+
+    assert "embed asks near when the daemon starts again" in made.out
+    assert shown["chain"][0]["parameters"] == {"extra": {"dimensions": 256}}
+    assert shown["in_force"]["source"] == "NOEMA_EMBEDDER"
+    assert "when the daemon starts again" in (await shell.ok("role", "off", "embed")).out

@@ -42,7 +42,7 @@ def _unit(vector: Sequence[float], dims: int, name: str) -> Sequence[float]:
     if len(vector) != dims or not 1 <= dims <= MAX_DIMS:
         raise Unavailable(
             f"{name} answered a vector of {len(vector)} dimensions, not {min(dims, MAX_DIMS)}. "
-            "Check the model, and NOEMA_EMBEDDER_DIMS."
+            "Check the model, and the dimensions that are asked for."
         )
     numbers = np.asarray(vector, dtype=np.float64)
     # Divided twice, since the square of a number may be beyond what a float holds.
