@@ -18,6 +18,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from noema.core.clock import ManualClock, SystemClock
 from noema.db import migrate, pgvector
@@ -35,6 +36,10 @@ structlog.configure(
         ),
     ]
 )
+
+# How fast examples are drawn says how busy the machine is, and nothing of what is tested.
+settings.register_profile("noema", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("noema")
 
 # Any number for everybody: two processes that migrate at once would race for the same roles.
 _MIGRATING = 20_260_101

@@ -2,7 +2,10 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar, overload
 from urllib.parse import urlsplit, urlunsplit
 
@@ -34,6 +37,25 @@ async def eventually(
             return value
         assert loop.time() < deadline, f"still {value!r} after {within_s} s"
         await asyncio.sleep(every_s)
+
+
+@contextmanager
+def not_for_ever(seconds: float = 60.0) -> Iterator[None]:
+    """Fail what has not ended by then, even in the midst of a regular expression.
+
+    No measure of speed: for work that takes a moment where it is linear, and hours where it is not.
+    """
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"it has not ended after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def with_database(dsn: str, name: str) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -27,7 +26,7 @@ from noema.memory.classify import (
 from noema.memory.model import Label, Sensitivity
 from noema.memory.presidio import Presidio
 from noema.memory.presidio_worker import serve
-from tests.helpers import eventually
+from tests.helpers import eventually, not_for_ever
 
 
 def wide(text: str) -> str:
@@ -170,10 +169,10 @@ def test_every_text_gets_a_label(text: str) -> None:
      "born 1-1-"],
 )  # fmt: skip
 def test_no_text_takes_long_to_label(piece: str) -> None:
-    started = perf_counter()
-    RULES.label((piece * 33_000)[:32_768])
+    with not_for_ever():
+        label = RULES.label((piece * 263_000)[:262_144])
 
-    assert perf_counter() - started < 2.0
+    assert label.classifier == Rules.name
 
 
 class _Failing:

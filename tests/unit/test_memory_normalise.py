@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from time import perf_counter
 from uuid import UUID
 
 import pytest
@@ -18,6 +17,7 @@ from noema.memory.normalise import (
     transcript_id,
     turn_key,
 )
+from tests.helpers import not_for_ever
 
 CONVERSATION = UUID(int=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -152,9 +152,7 @@ def test_a_transcript_without_a_name_is_known_by_what_was_said() -> None:
 
 @pytest.mark.parametrize("piece", ["[entities:", "[entities: a", " [", "[entities: a]", "]"])
 def test_no_text_takes_long_to_normalise(piece: str) -> None:
-    text = (piece * 33_000)[:32_768]
+    text = (piece * 1_049_000)[:1_048_576]
 
-    started = perf_counter()
-    dedupe_key(text)
-
-    assert perf_counter() - started < 2.0
+    with not_for_ever():
+        assert dedupe_key(text) == dedupe_key(f" {text} ")

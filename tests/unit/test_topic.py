@@ -1,7 +1,5 @@
 """A flood is one topic; different messages are different topics."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from noema.cognition.processes import reflection
 from noema.cognition.severity import PLAIN, intensity
 from noema.cognition.topic import MAX_KEY, topic_key
+from tests.helpers import not_for_ever
 
 FLOODS = {
     "ssh": "Mar {m} 04:0{d}:11 gate sshd[{n}]: Failed password for root from 10.{d}.7.{m} port {n}",
@@ -107,13 +106,10 @@ def test_control_characters_and_lone_surrogates_are_kept() -> None:
     "unit", ["a", "1", "a.", "ab/", "* ", "user ", "[ ", "a@", "::", "x.com.", "'"]
 )
 def test_a_long_line_costs_no_more_than_its_examined_part(unit: str) -> None:
-    line = unit * (65_536 // len(unit))
+    line = unit * (4_194_304 // len(unit))
 
-    began = time.perf_counter()
-    topic_key(line)
-
-    # Measured at under a millisecond; a quadratic pattern takes seconds.
-    assert time.perf_counter() - began < 0.25
+    with not_for_ever():
+        assert len(topic_key(line)) <= MAX_KEY
 
 
 def test_trouble_is_louder_than_routine() -> None:
