@@ -236,14 +236,19 @@ MATRIX: Final[Mapping[str, Case]] = {
         outcome=Fails(told="failed while it answered: "),
     ),
     # Size.
-    "sends 100 MB of text": Case(reply=hundred_mb, outcome=Fails(told="more than")),
-    "sends 100 MB without an end": Case(reply=hundred_mb_unended, outcome=Fails(told=TOO_MUCH)),
+    "sends 100 MB of text": Case(
+        reply=hundred_mb, outcome=Fails(told="more than", retryable=False)
+    ),
+    "sends 100 MB without an end": Case(
+        reply=hundred_mb_unended, outcome=Fails(told=TOO_MUCH, retryable=False)
+    ),
     "sends 100 MB as JSON": Case(
-        reply=every(endless(b" ", media_type="application/json")), outcome=Fails(told=TOO_MUCH)
+        reply=every(endless(b" ", media_type="application/json")),
+        outcome=Fails(told=TOO_MUCH, retryable=False),
     ),
     "announces 100 MB": Case(
         reply=every(Reply(headers={"content-length": "104857600"}, pieces=[b"{}"])),
-        outcome=Fails(told=TOO_MUCH),
+        outcome=Fails(told=TOO_MUCH, retryable=False),
     ),
     "sends 100 MB in a bomb of gzip": Case(
         reply=compressed(BOMB, "gzip"), outcome=Fails(told="compressed", retryable=False)

@@ -169,8 +169,8 @@ class TestDialogue:
 
     @pytest.mark.parametrize(
         "said",
-        ["Well.\x00\x01", "Well \ud800 then.", "Well. " * 200_000, "[m1][m2]" * 500],
-        ids=["NUL", "half a pair", "a megabyte", "nothing but inventions"],
+        ["Well.\x00\x01", "Well \ud800 then.", "Well. " * 20_000, "[m1][m2]" * 500],
+        ids=["NUL", "half a pair", "far too long", "nothing but inventions"],
     )
     async def test_an_answer_that_no_database_takes_is_an_answer(
         self, database: TestDatabase, said: str

@@ -121,7 +121,10 @@ class Answer:
                     return
                 size += len(piece)
                 if size > limits.max_bytes:
-                    self._wire.fail(f"answered with more than {limits.max_bytes:,} bytes")
+                    # The same question would be answered by the same flood.
+                    self._wire.fail(
+                        f"answered with more than {limits.max_bytes:,} bytes", retryable=False
+                    )
                 yield piece
                 if self._over_by is None:
                     limit = asyncio.timeout(limits.between_s)
@@ -179,7 +182,9 @@ class Text:
             return
         self._size += len(part)
         if self._size > self._wire.limits.max_text:
-            self._wire.fail(f"wrote more than {self._wire.limits.max_text:,} characters")
+            self._wire.fail(
+                f"wrote more than {self._wire.limits.max_text:,} characters", retryable=False
+            )
         self._parts.append(part)
 
     def __str__(self) -> str:
@@ -317,7 +322,7 @@ class Wire:
             self.fail("answered with a web page. Check its address", retryable=False)
         announced = answer.headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > self.limits.max_bytes:
-            self.fail(f"answered with more than {self.limits.max_bytes:,} bytes")
+            self.fail(f"answered with more than {self.limits.max_bytes:,} bytes", retryable=False)
 
     async def _refusal(self, answer: Answer) -> Refused:
         text = await self._error_body(answer)
