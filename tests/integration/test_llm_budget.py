@@ -197,8 +197,9 @@ async def test_who_reserves_waits_for_whoever_has_looked_at_the_same_window_and_
     async def is_waiting_or_through() -> bool:
         async with db.reading() as tx:
             waiting = (
-                "SELECT count(*) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                # Who waits for what, another login sees only here.
+                "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+                "WHERE datname = current_database() AND NOT granted"
             )
             return last.done() or bool(await tx.conn.fetchval(waiting))
 
