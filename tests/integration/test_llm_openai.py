@@ -21,6 +21,7 @@ from noema.llm.errors import AttemptFailed
 from noema.llm.model import Completion, Parameters, Usage
 from noema.llm.providers.azure import AzureProvider
 from noema.llm.providers.openai import OpenAIProvider
+from noema.llm.providers.setup import Setup
 from noema.llm.providers.wire import Limits
 from noema.net.guard import guarded_transport
 from tests.llm_asked import LIMITS, NOW, SAID, SCHEMA, assert_silent
@@ -56,13 +57,15 @@ async def provider(
     **parameters: Any,
 ) -> AsyncIterator[OpenAIProvider]:
     made = kind(
-        endpoint=fake.url + path,
-        secret=secret,
-        allows_private=True,
-        parameters=Parameters(**parameters),
-        transport=transport,
-        clock=ManualClock(NOW),
-        limits=limits,
+        Setup(
+            endpoint=fake.url + path,
+            secret=secret,
+            allows_private=True,
+            parameters=Parameters(**parameters),
+            transport=transport,
+            clock=ManualClock(NOW),
+            limits=limits,
+        )
     )
     try:
         yield made

@@ -16,6 +16,7 @@ from noema.llm.calls import CallRecord, Calls, Ended
 from noema.llm.errors import BadAnswer, NoModel
 from noema.llm.model import Chain, Completion, Parameters, Provider, Role, Usage
 from noema.llm.providers.openai import OpenAIProvider
+from noema.llm.providers.setup import Setup
 from noema.llm.providers.wire import Limits
 from noema.llm.service import LanguageService
 from noema.net.guard import guarded_transport
@@ -351,13 +352,15 @@ async def test_a_real_server_that_misbehaves_costs_a_fallback_and_no_more(
         for _ in range(5):
             fake.then(fault())
         real = OpenAIProvider(
-            endpoint=fake.url,
-            secret=KEY,
-            allows_private=True,
-            parameters=Parameters(),
-            transport=guarded_transport(allows_private=True),
-            clock=SystemClock(),
-            limits=Limits(first_byte_s=0.3, between_s=0.3),
+            Setup(
+                endpoint=fake.url,
+                secret=KEY,
+                allows_private=True,
+                parameters=Parameters(),
+                transport=guarded_transport(allows_private=True),
+                clock=SystemClock(),
+                limits=Limits(first_byte_s=0.3, between_s=0.3),
+            )
         )
         house = House(recorder, [real, Scripted(says("alive"))], clock=QuickClock(), deadline_s=8.0)
         answer = await house.complete(asks())

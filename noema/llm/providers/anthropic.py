@@ -4,20 +4,17 @@
 `seed` is unknown there and not sent, no more than `num_ctx`, which is Ollama's alone.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import httpx
-
-from noema.core.clock import Clock
 from noema.llm.errors import AttemptFailed
 from noema.llm.model import ChatMessage, Completion, Finish, Parameters, Usage
-from noema.llm.providers.asking import count_in, encoded, merged, with_path, with_schema_told
+from noema.llm.providers.asking import count_in, encoded, merged, with_path
 from noema.llm.providers.learned import Learned
 from noema.llm.providers.refused import error_in, is_transient
+from noema.llm.providers.setup import Setup, counted
 from noema.llm.providers.turns import turns
-from noema.llm.providers.wire import Answer, Limits, Text, Wire
+from noema.llm.providers.wire import Answer, Text, Wire
 
 ENDPOINT: Final = "https://api.anthropic.com"
 # The one that every such service knows, and the last that takes a temperature from the models that
@@ -61,29 +58,12 @@ class AnthropicProvider:
     refuses is left out.
     """
 
-    def __init__(
-        self,
-        *,
-        endpoint: str,
-        secret: str,
-        allows_private: bool,
-        parameters: Parameters,
-        transport: httpx.AsyncBaseTransport | None,
-        clock: Clock,
-        limits: Limits,
-    ) -> None:
-        del allows_private  # Which addresses may be reached, the transport knows.
-        self._url = with_path(endpoint.strip() or ENDPOINT, "/messages", bare="/v1")
-        self._secret = secret.strip()
-        self._parameters = parameters
+    def __init__(self, setup: Setup) -> None:
+        self._url = with_path(setup.endpoint.strip() or ENDPOINT, "/messages", bare="/v1")
+        self._secret = setup.secret.strip()
+        self._parameters = setup.parameters
         self._learned = Learned()
-        self._wire = Wire(
-            endpoint=self._url,
-            secrets=(self._secret,),
-            transport=transport,
-            clock=clock,
-            limits=limits,
-        )
+        self._wire = setup.wire(self._url, secrets=(self._secret,))
 
     async def aclose(self) -> None:
         """Close the connections; may be called again."""
@@ -99,34 +79,34 @@ class AnthropicProvider:
         deadline_s: float,
     ) -> Completion:
         """Make one attempt; see Provider."""
-        until = asyncio.get_running_loop().time() + deadline_s
-
-        async def once(fitted: Parameters, wanted: Mapping[str, Any] | None) -> Completion:
-            said = messages
-            if schema is not None and wanted is None:
-                said = with_schema_told(messages, schema)
-            left_s = until - asyncio.get_running_loop().time()
-            return await self._ask(_body(said, model, fitted, wanted), model, fitted, left_s)
-
-        return await self._learned.asked(once, model, merged(self._parameters, parameters), schema)
+        return await self._learned.asked(
+            self._ask,
+            messages,
+            model=model,
+            parameters=merged(self._parameters, parameters),
+            schema=schema,
+            deadline_s=deadline_s,
+        )
 
     async def _ask(
-        self, body: Mapping[str, Any], model: str, parameters: Parameters, left_s: float
+        self,
+        messages: Sequence[ChatMessage],
+        model: str,
+        parameters: Parameters,
+        schema: Mapping[str, Any] | None,
+        left_s: float,
     ) -> Completion:
         reading = _Reading(self._wire, model)
         headers = {"anthropic-version": str(parameters.extra.get(VERSION_AS, VERSION))}
         if self._secret:
             headers["x-api-key"] = self._secret
-        try:
+        body = encoded(_body(messages, model, parameters, schema))
+        with counted(reading):
             async with self._wire.post(
-                self._url, encoded(body), headers=headers, deadline_s=left_s
+                self._url, body, headers=headers, deadline_s=left_s
             ) as answer:
                 await reading.read(answer)
                 return reading.completion()
-        except AttemptFailed as exc:
-            if exc.usage == Usage():
-                exc.usage = reading.usage
-            raise
 
 
 def _body(

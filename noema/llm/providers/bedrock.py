@@ -5,7 +5,6 @@ between two pieces as well; a model that cannot stream is asked for its answer i
 its row says `{"stream": false}`, and has the whole deadline for it. A `seed` is unknown there.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,17 +14,17 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from noema.core.clock import Clock
 from noema.core.errors import ConfigError
 from noema.llm.errors import AttemptFailed
 from noema.llm.model import ChatMessage, Completion, Finish, Parameters, Usage
-from noema.llm.providers.asking import count_in, encoded, merged, with_schema_told
+from noema.llm.providers.asking import count_in, encoded, merged
 from noema.llm.providers.eventstream import DamagedStream, Frame, Frames
 from noema.llm.providers.learned import Learned
 from noema.llm.providers.refused import Refused, error_in
+from noema.llm.providers.setup import Setup, counted
 from noema.llm.providers.sigv4 import credential_from, segment, signed_headers, without_host
 from noema.llm.providers.turns import turns
-from noema.llm.providers.wire import Answer, Limits, Text, Wire
+from noema.llm.providers.wire import Answer, Text, Wire
 
 SERVICE: Final = "bedrock"
 # A name of `extra` that says how to sign, and is not sent itself.
@@ -62,29 +61,15 @@ class BedrockWire:
     endpoint or the credential cannot be used.
     """
 
-    def __init__(
-        self,
-        *,
-        endpoint: str,
-        secret: str,
-        allows_private: bool,
-        region: str,
-        transport: httpx.AsyncBaseTransport | None,
-        clock: Clock,
-        limits: Limits,
-    ) -> None:
+    def __init__(self, setup: Setup) -> None:
+        endpoint = setup.endpoint.strip()
+        region = str(setup.parameters.extra.get(REGION, ""))
         self._endpoint, self._region = place_of(
-            endpoint.strip(), region, allows_private=allows_private
+            endpoint, region, allows_private=setup.allows_private
         )
-        self._credential = credential_from(secret)
-        self._clock = clock
-        self.wire = Wire(
-            endpoint=endpoint.strip(),
-            secrets=self._credential.parts,
-            transport=transport,
-            clock=clock,
-            limits=limits,
-        )
+        self._credential = credential_from(setup.secret)
+        self._clock = setup.clock
+        self.wire = setup.wire(endpoint, secrets=self._credential.parts)
 
     @asynccontextmanager
     async def post(
@@ -132,27 +117,9 @@ class BedrockProvider:
     model refuses is left out.
     """
 
-    def __init__(
-        self,
-        *,
-        endpoint: str,
-        secret: str,
-        allows_private: bool,
-        parameters: Parameters,
-        transport: httpx.AsyncBaseTransport | None,
-        clock: Clock,
-        limits: Limits,
-    ) -> None:
-        self._bedrock = BedrockWire(
-            endpoint=endpoint,
-            secret=secret,
-            allows_private=allows_private,
-            region=str(parameters.extra.get(REGION, "")),
-            transport=transport,
-            clock=clock,
-            limits=limits,
-        )
-        self._parameters = parameters
+    def __init__(self, setup: Setup) -> None:
+        self._bedrock = BedrockWire(setup)
+        self._parameters = setup.parameters
         self._learned = Learned()
 
     async def aclose(self) -> None:
@@ -169,16 +136,14 @@ class BedrockProvider:
         deadline_s: float,
     ) -> Completion:
         """Make one attempt; see Provider."""
-        until = asyncio.get_running_loop().time() + deadline_s
-
-        async def once(fitted: Parameters, wanted: Mapping[str, Any] | None) -> Completion:
-            said = messages
-            if schema is not None and wanted is None:
-                said = with_schema_told(messages, schema)
-            left_s = until - asyncio.get_running_loop().time()
-            return await self._ask(said, model, fitted, wanted, left_s)
-
-        return await self._learned.asked(once, model, merged(self._parameters, parameters), schema)
+        return await self._learned.asked(
+            self._ask,
+            messages,
+            model=model,
+            parameters=merged(self._parameters, parameters),
+            schema=schema,
+            deadline_s=deadline_s,
+        )
 
     async def _ask(
         self,
@@ -190,7 +155,7 @@ class BedrockProvider:
     ) -> Completion:
         reading = _Reading(self._bedrock.wire, model)
         is_streamed = parameters.extra.get("stream") is not False
-        try:
+        with counted(reading):
             async with self._bedrock.post(
                 model,
                 "converse-stream" if is_streamed else "converse",
@@ -200,10 +165,6 @@ class BedrockProvider:
             ) as answer:
                 await reading.read(answer)
                 return reading.completion()
-        except AttemptFailed as exc:
-            if exc.usage == Usage():
-                exc.usage = reading.usage
-            raise
 
 
 def place_of(endpoint: str, region: str, *, allows_private: bool) -> tuple[httpx.URL, str]:

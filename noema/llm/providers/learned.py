@@ -5,13 +5,15 @@ model worked for the first. Anthropic's newer models take no `temperature` and n
 before them not both, and the older ones no schema.
 """
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from noema.llm.model import Parameters
+from noema.llm.model import ChatMessage, Parameters
+from noema.llm.providers.asking import with_schema_told
 from noema.llm.providers.constrained import constrained
 from noema.llm.providers.refused import Refused
 
@@ -35,8 +37,13 @@ _UNKNOWN: Final = re.compile(
     re.IGNORECASE,
 )
 
-# Asks once: with these parameters, with this schema in the request, else with it told in words.
-Ask = Callable[[Parameters, Mapping[str, Any] | None], Awaitable[T]]
+Ask = Callable[
+    [Sequence[ChatMessage], str, Parameters, Mapping[str, Any] | None, float], Awaitable[T]
+]
+"""Asks once: messages, model, parameters, a schema for the request, and the seconds left.
+
+Where a schema is wanted and not for the request, the messages tell it in words.
+"""
 
 
 class Learned:
@@ -49,16 +56,24 @@ class Learned:
     async def asked(
         self,
         ask: Ask[T],
+        messages: Sequence[ChatMessage],
+        *,
         model: str,
         parameters: Parameters,
         schema: Mapping[str, Any] | None,
+        deadline_s: float,
     ) -> T:
         """Ask, and again without what the model refuses; raises what `ask` raises."""
+        time = asyncio.get_running_loop().time
+        until = time() + deadline_s
         wanted = self._wanted(model, schema)
         while True:
             fitted = self._fitted(model, parameters)
+            told = messages
+            if schema is not None and wanted is None:
+                told = with_schema_told(messages, schema)
             try:
-                return await ask(fitted, wanted)
+                return await ask(told, model, fitted, wanted, until - time())
             except Refused as exc:
                 if self._is_of_sampling(exc, model, fitted):
                     continue

@@ -15,6 +15,7 @@ from noema.llm.providers.bedrock import BedrockProvider
 from noema.llm.providers.echo import EchoProvider
 from noema.llm.providers.ollama import OllamaProvider
 from noema.llm.providers.openai import OpenAIProvider
+from noema.llm.providers.setup import Setup
 from noema.llm.providers.wire import Limits
 from noema.net.guard import guarded_transport
 
@@ -27,7 +28,7 @@ class OpenProvider(Provider, Protocol):
         ...
 
 
-_KINDS: Final[Mapping[str, Callable[..., OpenProvider]]] = {
+_KINDS: Final[Mapping[str, Callable[[Setup], OpenProvider]]] = {
     "openai": OpenAIProvider,
     "azure": AzureProvider,
     "anthropic": AnthropicProvider,
@@ -62,14 +63,18 @@ def make_provider(
         )
     limits = limits or Limits()
     return _KINDS[kind](
-        endpoint=endpoint,
-        secret=secret,
-        allows_private=allows_private,
-        parameters=parameters,
-        transport=transport
-        or guarded_transport(allows_private=allows_private, max_connections=limits.max_connections),
-        clock=clock or SystemClock(),
-        limits=limits,
+        Setup(
+            endpoint=endpoint,
+            secret=secret,
+            allows_private=allows_private,
+            parameters=parameters,
+            transport=transport
+            or guarded_transport(
+                allows_private=allows_private, max_connections=limits.max_connections
+            ),
+            clock=clock or SystemClock(),
+            limits=limits,
+        )
     )
 
 

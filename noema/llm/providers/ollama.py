@@ -9,9 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx
-
-from noema.core.clock import Clock
 from noema.llm.errors import AttemptFailed
 from noema.llm.model import ChatMessage, Completion, Finish, Parameters, Prices, Usage
 from noema.llm.providers.asking import (
@@ -23,7 +20,8 @@ from noema.llm.providers.asking import (
     with_schema_told,
 )
 from noema.llm.providers.refused import error_in
-from noema.llm.providers.wire import Answer, Limits, Text, Wire
+from noema.llm.providers.setup import Setup, counted
+from noema.llm.providers.wire import Answer, Text, Wire
 
 ENDPOINT: Final = "http://127.0.0.1:11434"
 # On somebody's own machine the cost is known, and nothing.
@@ -48,28 +46,11 @@ class OllamaProvider:
     only who is told knows what is wanted.
     """
 
-    def __init__(
-        self,
-        *,
-        endpoint: str,
-        secret: str,
-        allows_private: bool,
-        parameters: Parameters,
-        transport: httpx.AsyncBaseTransport | None,
-        clock: Clock,
-        limits: Limits,
-    ) -> None:
-        del allows_private  # Which addresses may be reached, the transport knows.
-        self._url = _url(endpoint.strip() or ENDPOINT)
-        self._secret = secret.strip()
-        self._parameters = parameters
-        self._wire = Wire(
-            endpoint=self._url,
-            secrets=(self._secret,),
-            transport=transport,
-            clock=clock,
-            limits=limits,
-        )
+    def __init__(self, setup: Setup) -> None:
+        self._url = _url(setup.endpoint.strip() or ENDPOINT)
+        self._secret = setup.secret.strip()
+        self._parameters = setup.parameters
+        self._wire = setup.wire(self._url, secrets=(self._secret,))
 
     async def aclose(self) -> None:
         """Close the connections; may be called again."""
@@ -88,16 +69,12 @@ class OllamaProvider:
         body = _body(messages, model, merged(self._parameters, parameters), schema)
         headers = {"authorization": f"Bearer {self._secret}"} if self._secret else {}
         reading = _Reading(self._wire, model)
-        try:
+        with counted(reading):
             async with self._wire.post(
                 self._url, encoded(body), headers=headers, deadline_s=deadline_s
             ) as answer:
                 await reading.read(answer)
                 return reading.completion()
-        except AttemptFailed as exc:
-            if exc.usage == Usage():
-                exc.usage = reading.usage
-            raise
 
 
 def is_own(endpoint: str, model: str) -> bool:

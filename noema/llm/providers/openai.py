@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-import httpx
 import msgspec
 
-from noema.core.clock import Clock
 from noema.llm.errors import AttemptFailed
 from noema.llm.model import ChatMessage, Completion, Finish, Parameters, Usage
 from noema.llm.providers.asking import (
@@ -26,7 +24,8 @@ from noema.llm.providers.asking import (
     with_schema_told,
 )
 from noema.llm.providers.refused import Refused, error_in, is_transient
-from noema.llm.providers.wire import Answer, Limits, Text, Wire
+from noema.llm.providers.setup import Setup, counted
+from noema.llm.providers.wire import Answer, Text, Wire
 
 ENDPOINT: Final = "https://api.openai.com/v1"
 
@@ -90,29 +89,12 @@ class OpenAIProvider:
     obeyed. `num_ctx` is Ollama's alone and not sent.
     """
 
-    def __init__(
-        self,
-        *,
-        endpoint: str,
-        secret: str,
-        allows_private: bool,
-        parameters: Parameters,
-        transport: httpx.AsyncBaseTransport | None,
-        clock: Clock,
-        limits: Limits,
-    ) -> None:
-        del allows_private  # Which addresses may be reached, the transport knows.
-        self._endpoint = endpoint.strip() or ENDPOINT
-        self._secret = secret.strip()
-        self._parameters = parameters
+    def __init__(self, setup: Setup) -> None:
+        self._endpoint = setup.endpoint.strip() or ENDPOINT
+        self._secret = setup.secret.strip()
+        self._parameters = setup.parameters
         self._learned: dict[tuple[str, Manner], Manner] = {}
-        self._wire = Wire(
-            endpoint=self._endpoint,
-            secrets=(self._secret,),
-            transport=transport,
-            clock=clock,
-            limits=limits,
-        )
+        self._wire = setup.wire(self._endpoint, secrets=(self._secret,))
 
     async def aclose(self) -> None:
         """Close the connections; may be called again."""
@@ -165,7 +147,7 @@ class OpenAIProvider:
         left_s: float,
     ) -> Completion:
         reading = _Reading(self._wire, model)
-        try:
+        with counted(reading):
             async with self._wire.post(
                 self._url(model, parameters),
                 encoded(body),
@@ -175,10 +157,6 @@ class OpenAIProvider:
             ) as answer:
                 await reading.read(answer, is_streamed=manner.is_streamed)
                 return reading.completion()
-        except AttemptFailed as exc:
-            if exc.usage == Usage():
-                exc.usage = reading.usage
-            raise
 
     def _body(
         self,
