@@ -1,6 +1,5 @@
 """The prompts as they are kept: versions that never change, and which of them is in use."""
 
-import asyncio
 import difflib
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,6 +11,7 @@ from noema import __version__
 from noema.core.canonical import escape, unescape
 from noema.core.clock import Clock
 from noema.core.errors import Conflict, InvalidInput, NotFound
+from noema.core.fresh import Fresh
 from noema.core.identity import Identity
 from noema.db.tx import Database, Tx
 from noema.events.audit import Audit
@@ -77,11 +77,7 @@ class Library:
     def __init__(self, *, db: Database, audit: Audit, clock: Clock) -> None:
         self._db = db
         self._audit = audit
-        self._clock = clock
-        self._known: Mapping[str, PromptInUse] | None = None
-        self._known_until = 0.0
-        self._changes = 0
-        self._looking = asyncio.Lock()
+        self._fresh: Fresh[None, Mapping[str, PromptInUse]] = Fresh(clock, for_s=_FRESH_S)
 
     async def install_defaults(self) -> None:
         """Add what is shipped and not there yet; for the start of a daemon.
@@ -102,7 +98,7 @@ class Library:
                 )
                 if name not in used or used[name]["used_by"] == SHIPPED:
                     await store.use(tx.conn, name, version, by=SHIPPED, at=tx.now)
-        self._forget()
+        self._fresh.forget()
 
     async def in_use(self) -> tuple[PromptInUse, ...]:
         """Return the version of every prompt that is in use, by name."""
@@ -182,7 +178,7 @@ class Library:
                 await store.use(deed.tx.conn, name, version, by=by.actor, at=deed.tx.now)
             deed.detail = f"version {version}{', in use' if use else ''}"
             saved = await _version(deed.tx, name, version)
-        self._forget()
+        self._fresh.forget()
         return saved
 
     async def use(self, by: Identity, name: str, version: int) -> Prompt:
@@ -196,7 +192,7 @@ class Library:
             prompts.check(name, chosen.system, chosen.template)
             await store.use(deed.tx.conn, name, version, by=by.actor, at=deed.tx.now)
             deed.detail = f"version {version}"
-        self._forget()
+        self._fresh.forget()
         return chosen
 
     # --- rendering ---------------------------------------------------------------------------
@@ -218,28 +214,11 @@ class Library:
     # --- what is known -----------------------------------------------------------------------
 
     async def _current(self) -> Mapping[str, PromptInUse]:
-        known = self._still_known()
-        if known is not None:
-            return known
-        async with self._looking:
-            known = self._still_known()
-            if known is not None:
-                return known
-            before, looked = self._changes, self._clock.monotonic()
-            async with self._db.reading() as tx:
-                found = {row["name"]: _in_use(row) for row in await store.in_use(tx.conn)}
-            # What was read before a change is used this once and not kept.
-            if before == self._changes:
-                self._known, self._known_until = found, looked + _FRESH_S
-            return found
+        return await self._fresh.get(None, self._read)
 
-    def _still_known(self) -> Mapping[str, PromptInUse] | None:
-        return self._known if self._clock.monotonic() < self._known_until else None
-
-    def _forget(self) -> None:
-        self._changes += 1
-        self._known_until = 0.0
-        self._known = None
+    async def _read(self) -> Mapping[str, PromptInUse]:
+        async with self._db.reading() as tx:
+            return {row["name"]: _in_use(row) for row in await store.in_use(tx.conn)}
 
     async def _insert(
         self, tx: Tx, name: str, system: str, template: str, note: str, actor: str

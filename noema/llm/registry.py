@@ -8,7 +8,6 @@ A secret is sealed before it is stored, opened where a provider is made, and sho
 given for one host, and is bound to it: an endpoint that moves to another needs it again.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -19,6 +18,7 @@ import structlog
 from noema.core.canonical import escape_tree, unescape_tree
 from noema.core.clock import Clock, Ids
 from noema.core.errors import Conflict, InvalidInput, NotFound, Unavailable
+from noema.core.fresh import Fresh
 from noema.core.identity import Identity
 from noema.core.sealing import Sealer
 from noema.db.keys import Keys
@@ -89,13 +89,9 @@ class Registry:
         self._db = db
         self._audit = audit
         self._keys = keys
-        self._clock = clock
         self._ids = ids
         self._make = make
-        self._known: _Configured | None = None
-        self._known_until = 0.0
-        self._changes = 0
-        self._looking = asyncio.Lock()
+        self._fresh: Fresh[None, _Configured] = Fresh(clock, for_s=_FRESH_S)
         self._open: dict[UUID, _Lent] = {}
 
     # --- reading -----------------------------------------------------------------------------
@@ -172,7 +168,7 @@ class Registry:
                 )
             deed.detail = f"{kind} at {endpoint or 'no address'}"
             made = await self.named(deed.tx, name)
-        self._forget()
+        self._fresh.forget()
         return made
 
     async def change(
@@ -211,7 +207,7 @@ class Registry:
             told = sorted(key for key, value in as_json(change).items() if value is not None)
             deed.detail = ", ".join([*told, *(["secret"] if secret is not None else [])])
             changed = await self.named(deed.tx, name)
-        self._forget()
+        self._fresh.forget()
         return changed
 
     async def set_secret(self, by: Identity, name: str, secret: str | None) -> ProviderRow:
@@ -224,7 +220,7 @@ class Registry:
             await self._put(deed.tx, by, sealer, row, secret, is_part=False)
             deed.detail = "taken away" if secret is None else "set"
             changed = await self.named(deed.tx, name)
-        self._forget()
+        self._fresh.forget()
         return changed
 
     async def delete(self, by: Identity, name: str) -> None:
@@ -242,7 +238,7 @@ class Registry:
             if await store.is_budgeted(deed.tx.conn, name):
                 raise Conflict(f"There is a budget for {name}; end it first.")
             await store.delete_provider(deed.tx.conn, row.id)
-        self._forget()
+        self._fresh.forget()
 
     async def _sealer(self, by: Identity, secret: str | None) -> Sealer | None:
         # Before the act, because it takes a connection of its own where the key is new.
@@ -315,7 +311,7 @@ class Registry:
             await store.insert_role(deed.tx.conn, values)
             deed.detail = " then ".join(link.provider for link in chain) or "off"
             made = _role((await store.role_versions(deed.tx.conn, role.value, 1))[0])
-        self._forget()
+        self._fresh.forget()
         return made
 
     async def _check_vectors(self, tx: Tx, new: ProviderRow) -> None:
@@ -405,34 +401,19 @@ class Registry:
         return opened.decode("ascii")
 
     async def _configured(self) -> "_Configured":
-        known = self._still_known()
-        if known is not None:
-            return known
-        async with self._looking:
-            known = self._still_known()
-            if known is not None:
-                return known
-            before, looked = self._changes, self._clock.monotonic()
-            async with self._db.reading() as tx:
-                rows = [_provider(row) for row in await store.providers(tx.conn)]
-                roles = [_role(row) for row in await store.roles(tx.conn)]
-            found = _Configured(rows, roles)
-            await self._close_gone(found)
-            # What was read before a change is used this once and not kept.
-            if before == self._changes:
-                self._known, self._known_until = found, looked + _FRESH_S
-            return found
+        return await self._fresh.get(None, self._read)
+
+    async def _read(self) -> "_Configured":
+        async with self._db.reading() as tx:
+            rows = [_provider(row) for row in await store.providers(tx.conn)]
+            roles = [_role(row) for row in await store.roles(tx.conn)]
+        found = _Configured(rows, roles)
+        await self._close_gone(found)
+        return found
 
     async def _close_gone(self, known: "_Configured") -> None:
         for id_ in [i for i in self._open if i not in known.by_id]:
             await self._open.pop(id_).retire()
-
-    def _still_known(self) -> "_Configured | None":
-        return self._known if self._clock.monotonic() < self._known_until else None
-
-    def _forget(self) -> None:
-        self._changes += 1
-        self._known, self._known_until = None, 0.0
 
 
 class _Configured:

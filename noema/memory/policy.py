@@ -13,10 +13,10 @@ import msgspec
 from noema.core.canonical import canonical_escaped, escape_tree, unescape_tree
 from noema.core.clock import Clock
 from noema.core.errors import InvalidInput, NotFound
+from noema.core.fresh import Fresh
 from noema.core.identity import check_namespace
 from noema.db.tx import Database, Tx
 from noema.memory.frame import Frame
-from noema.memory.fresh import Fresh
 from noema.memory.model import MAX_TEXT_CHARS, Directive, EffectivePolicy, PolicyDocument
 from noema.memory.reading import Concealed
 from noema.memory.rights import may_look_through, require_management

@@ -16,11 +16,11 @@ import structlog
 from noema.core.act import Act, Outcome, act_of
 from noema.core.clock import Clock
 from noema.core.errors import Denied, NoemaError, NotFound, RateLimited
+from noema.core.fresh import Fresh
 from noema.core.identity import Identity
 from noema.events.audit import PURPOSE_CHARS, Audit, AuditBuffer, outcome_of, reason_of
 from noema.memory import rights
 from noema.memory.frame import Frame
-from noema.memory.fresh import Fresh
 from noema.memory.limits import Limits
 from noema.memory.policy import Policies
 from noema.memory.reading import Concealed

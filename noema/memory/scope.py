@@ -15,9 +15,9 @@ from uuid import UUID
 
 from noema.core.clock import Clock
 from noema.core.errors import InvalidInput, NoemaError
+from noema.core.fresh import Fresh
 from noema.core.identity import Identity, namespace_ancestors
 from noema.db.tx import Database
-from noema.memory.fresh import Fresh
 from noema.memory.model import Scope
 from noema.memory.store import shares as store
 
