@@ -14,6 +14,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from noema.core.errors import ConfigError
+from noema.core.host import is_loopback
 from noema.core.secret import key_from_text
 
 Env = Literal["production", "development"]
@@ -226,11 +227,7 @@ def _checked(values: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
     public_url = values.get("public_url")
     if public_url is not None:
         public_url = _url("NOEMA_PUBLIC_URL", public_url, ("http", "https")).rstrip("/")
-    if (
-        env == "production"
-        and not _is_loopback(host)
-        and not (public_url or "").startswith("https")
-    ):
+    if env == "production" and not is_loopback(host) and not (public_url or "").startswith("https"):
         raise ConfigError(
             f"NOEMA_HOST is {host}, which others can reach, and Noema itself speaks plain http. "
             "Put TLS in front and set NOEMA_PUBLIC_URL=https://…, or listen on 127.0.0.1."
@@ -315,7 +312,7 @@ def _embedder_url(kind: EmbedderKind, text: str | None, *, has_key: bool) -> str
         raise ConfigError(
             f"{name} names {host}, where machines keep their own secrets; no embedder is there."
         )
-    if has_key and parts.scheme != "https" and not _is_loopback(host):
+    if has_key and parts.scheme != "https" and not is_loopback(host):
         raise ConfigError(
             f"{name} is plain http to {host}, which would show NOEMA_EMBEDDER_KEY to the network. "
             "Use https, or take the key away."
@@ -431,12 +428,3 @@ def _url(name: str, text: str, schemes: tuple[str, ...], *, secret: bool = False
         shown = "" if secret else f" {text!r}"
         raise ConfigError(f"{name}{shown} is not a URL that starts with {schemes[0]}://.")
     return text
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

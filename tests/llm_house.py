@@ -83,7 +83,12 @@ def desk(db: Database, clock: ManualClock, *, key: bytes = KEY) -> Desk:
     made: list[Fake] = []
 
     def make(
-        kind: str, endpoint: str, secret: str, allows_private: bool, parameters: Parameters
+        kind: str,
+        endpoint: str,
+        secret: str,
+        allows_private: bool,
+        parameters: Parameters,
+        transport: object = None,
     ) -> Fake:
         made.append(Fake(kind, endpoint, secret, allows_private, parameters))
         return made[-1]

@@ -1,7 +1,7 @@
 """One turn of a mind: observe, propose, attend, and everything that must be committed with it."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -45,7 +45,7 @@ from noema.cognition.state import (
 from noema.core.clock import Clock, Ids, from_micros, to_micros
 from noema.core.errors import NoemaError
 from noema.core.identity import Identity
-from noema.events.log import EventLog
+from noema.events.log import EventLog, LogLine
 from noema.events.model import Event
 from noema.events.unit import CycleUpdate, Fence, Unit
 from noema.llm.asker import Reach
@@ -114,17 +114,20 @@ class RecordingPorts:
         self._completed = 0
         self.answers: list[PortAnswer] = []
 
-    async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
-        ordinal = len(self.answers)
+    async def _lines(self, asked: Awaitable[Sequence[LogLine]]) -> tuple[Found, ...]:
         try:
             async with asyncio.timeout(PROCESS_DEADLINE_S):
-                lines = await self._log.search(
-                    self._mind, words, through=self._through, limit=limit
-                )
+                lines = await asked
         except TimeoutError:
             why = f"late: the log gave no answer within {PROCESS_DEADLINE_S:g} s"
             raise Unanswered(why) from None
-        found = tuple(Found(id=line.id, type=line.type, text=line.text[:1_000]) for line in lines)
+        return tuple(Found(id=line.id, type=line.type, text=line.text[:1_000]) for line in lines)
+
+    async def search_log(self, words: Sequence[str], *, limit: int) -> Sequence[Found]:
+        ordinal = len(self.answers)
+        found = await self._lines(
+            self._log.search(self._mind, words, through=self._through, limit=limit)
+        )
         self.answers.append(
             PortAnswer(
                 process=self._process,
@@ -138,15 +141,9 @@ class RecordingPorts:
 
     async def said_before(self, conversation: UUID, *, before: UUID, limit: int) -> Sequence[Found]:
         ordinal = len(self.answers)
-        try:
-            async with asyncio.timeout(PROCESS_DEADLINE_S):
-                lines = await self._log.said_before(
-                    self._mind, conversation, before=before, limit=limit
-                )
-        except TimeoutError:
-            why = f"late: the log gave no answer within {PROCESS_DEADLINE_S:g} s"
-            raise Unanswered(why) from None
-        found = tuple(Found(id=line.id, type=line.type, text=line.text[:1_000]) for line in lines)
+        found = await self._lines(
+            self._log.said_before(self._mind, conversation, before=before, limit=limit)
+        )
         self.answers.append(
             PortAnswer(
                 process=self._process,

@@ -4,19 +4,17 @@ Memory and minds ask through this. It sees to it that a text leaves this machine
 label lets it; the caller says what a text's label is.
 """
 
-import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 
 from noema.llm.configured import ProviderRow
 from noema.llm.defaults import SCHEMAS
+from noema.llm.here import stays_here
 from noema.llm.inputs import Data
 from noema.llm.library import Ready
 from noema.llm.model import CallContext, CognitiveRequest, CognitiveResponse, LanguageModel, Role
-from noema.llm.providers.ollama import HANDED_ON
 
 Reach: TypeAlias = Literal["local", "provider"]
 """Where a question goes: `local` stays on this machine, whichever of the chain is asked."""
@@ -77,14 +75,7 @@ def reach_of(chosen: Chosen) -> Reach | None:
 
 
 def _is_here(row: ProviderRow, model: str) -> bool:
-    if row.kind == "echo":
-        return True
-    host = urlsplit(row.endpoint).hostname or ""
-    try:
-        is_here = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_here = host == "localhost"
-    return is_here and not model.endswith(HANDED_ON)
+    return row.kind == "echo" or stays_here(row.endpoint, model)
 
 
 async def without_closed(given: msgspec.Struct, may_leave: MayLeave) -> msgspec.Struct | None:

@@ -9,7 +9,7 @@ given for one host, and is bound to it: an endpoint that moves to another needs 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -46,7 +46,7 @@ from noema.llm.model import (
     Role,
 )
 from noema.llm.providers.asking import merged
-from noema.llm.providers.make import OpenProvider, make_provider, usual_prices
+from noema.llm.providers.make import MakeProvider, OpenProvider, make_provider, usual_prices
 from noema.llm.store import providers as store
 
 log = structlog.get_logger(__name__)
@@ -54,19 +54,6 @@ log = structlog.get_logger(__name__)
 PURPOSE: Final = "llm.secret"
 _FRESH_S: Final = 0.5
 _MOST_VERSIONS: Final = 200
-
-
-class MakeProvider(Protocol):
-    """How a row becomes a provider; see `providers.make.make_provider`."""
-
-    def __call__(
-        self,
-        kind: str,
-        endpoint: str,
-        secret: str,
-        allows_private: bool,
-        parameters: Parameters,
-    ) -> OpenProvider: ...
 
 
 class Registry:

@@ -5,7 +5,7 @@ What is shown is what went over the wire, apart from the values of headers, wher
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
 import httpx
@@ -30,7 +30,7 @@ from noema.llm.model import (
     Provider,
     Role,
 )
-from noema.llm.providers.make import OpenProvider
+from noema.llm.providers.make import MakeProvider
 from noema.llm.providers.scrub import Scrubber, parts_of
 from noema.llm.recorder import Recorder
 from noema.llm.registry import Registry, entry_of
@@ -65,20 +65,6 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     sent: tuple[Sent, ...]
     answer: CognitiveResponse | None
     error: str
-
-
-class MakeProvider(Protocol):
-    """How a provider is made around a transport; see `providers.make.make_provider`."""
-
-    def __call__(
-        self,
-        kind: str,
-        endpoint: str,
-        secret: str,
-        allows_private: bool,
-        parameters: Parameters,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> OpenProvider: ...
 
 
 class Trial:

@@ -1,8 +1,6 @@
 """From settings to an embedder."""
 
-import ipaddress
 from typing import Literal
-from urllib.parse import urlsplit
 
 from noema.config import EmbedderSettings
 from noema.core.clock import Clock
@@ -12,8 +10,8 @@ from noema.llm.embedders.hash import HashEmbedder
 from noema.llm.embedders.local import LocalEmbedder
 from noema.llm.embedders.remote import RemoteEmbedder
 from noema.llm.embedders.wire import OllamaWire, Wire, azure_wire, openai_wire
+from noema.llm.here import stays_here
 from noema.llm.model import Embedder
-from noema.llm.providers.ollama import HANDED_ON
 from noema.net.http import Limits, Remote, Sign
 
 
@@ -60,16 +58,9 @@ def remote_embedder(
 
 def destination_of(settings: EmbedderSettings) -> Literal["local", "provider"]:
     """Return where the texts go that are embedded: `local` where they stay on this machine."""
-    if not settings.url:
+    if not settings.url or stays_here(settings.url, settings.model, settings.query_model):
         return "local"
-    if any(m.endswith(HANDED_ON) for m in (settings.model, settings.query_model)):
-        return "provider"
-    host = urlsplit(settings.url).hostname or ""
-    try:
-        is_here = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_here = host == "localhost"
-    return "local" if is_here else "provider"
+    return "provider"
 
 
 async def aclose(embedder: Embedder | None) -> None:

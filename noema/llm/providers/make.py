@@ -28,6 +28,21 @@ class OpenProvider(Provider, Protocol):
         ...
 
 
+class MakeProvider(Protocol):
+    """How a row becomes a provider: `make_provider`, or what stands in its place."""
+
+    def __call__(
+        self,
+        kind: str,
+        endpoint: str,
+        secret: str,
+        allows_private: bool,
+        parameters: Parameters,
+        transport: httpx.AsyncBaseTransport | None = None,
+        /,
+    ) -> OpenProvider: ...
+
+
 _KINDS: Final[Mapping[str, Callable[[Setup], OpenProvider]]] = {
     "openai": OpenAIProvider,
     "azure": AzureProvider,
