@@ -21,6 +21,7 @@ from noema.llm.providers.wire import Limits
 from noema.llm.service import LanguageService
 from noema.net.guard import guarded_transport
 from tests.conftest import TestDatabase
+from tests.helpers import eventually
 from tests.llm_fake import FakeOpenAI, Reply, drip, endless, hang, refusal, web_page
 from tests.llm_scripted import (
     House,
@@ -204,12 +205,13 @@ async def test_what_the_request_sets_counts_before_what_the_chain_sets(
 
 async def test_no_more_calls_are_under_way_than_the_pool_allows(database: TestDatabase) -> None:
     now = most = 0
+    may_answer = asyncio.Event()
 
     async def counted() -> Completion:
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.01)
+        await may_answer.wait()
         now -= 1
         return says("ok")
 
@@ -219,6 +221,8 @@ async def test_no_more_calls_are_under_way_than_the_pool_allows(database: TestDa
         async with asyncio.TaskGroup() as group:
             for n in range(30):
                 group.create_task(house.complete(asks(ordinal=n)))
+            await eventually(lambda: now == 4)
+            may_answer.set()
 
     assert most == 4
     assert now == 0
